@@ -1,6 +1,20 @@
 // Package expert holds the words that pager, prefetch and model share about routed experts: keys, parts, where their
 // bytes lie, and the arithmetic that turns a budget into slots.
+//
+//	tensor table --NewCatalog--> Catalog --NewPlan(budget, terms)--> Plan: slots per size class
+//
+// Nothing here reads weights or allocates by their size.
 package expert
+
+import "errors"
+
+// Kinds of errors; match with errors.Is.
+var (
+	// ErrNoExperts: the model has no routed experts, so there is nothing to page.
+	ErrNoExperts = errors.New("no routed experts")
+	// ErrLayout: the expert tensors contradict each other or the model's hyper-parameters.
+	ErrLayout = errors.New("expert tensors do not fit together")
+)
 
 // Key names one routed expert: Layer counts the MoE layers of the model from 0 (not the blocks), Expert is the router's
 // index.
