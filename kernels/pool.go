@@ -1,0 +1,251 @@
+package kernels
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/epq-uring/epq-uring/ggml_cgo"
+)
+
+// ErrThreads is the kind of error for a number of workers that cannot be started.
+var ErrThreads = errors.New("kernels: threads")
+
+// Task is an operation cut into units that may run in any order, each by one worker: every output element belongs to
+// exactly one unit, so that results do not depend on the number of workers.
+type Task interface {
+	Do(worker, unit int)
+}
+
+// A worker looks for the next operation this long before it parks: longer than the serial parts of a token (sampling,
+// planning of reads), so that inside a token nobody pays for a wake-up (BenchmarkHandOver: 0.5 us while spinning, about
+// 50 us after parking).
+const spinTime = time.Millisecond
+
+// The state word of a pool: number of the operation, whether workers may still join it, how many have joined.
+const (
+	stateActive = 1<<16 - 1
+	stateOpen   = 1 << 16
+	stateEnd    = 1 << 17 // the pool is closed
+	stateStep   = 1 << 32 // one operation
+)
+
+// Pool runs tasks on a fixed number of workers. Worker 0 is the caller of Run; the others are goroutines locked to a
+// thread each and, where the system permits, pinned to one CPU each.
+//
+// Run does not wait for a worker that has not begun: the caller takes units until none is left and then waits only for
+// units in work. So a parked, descheduled or slow CPU delays an operation by at most one unit.
+type Pool struct {
+	state   atomic.Uint64
+	_       [56]byte
+	next    atomic.Int64
+	_       [56]byte
+	asleep  atomic.Int32
+	busy    atomic.Bool
+	task    Task // written by Run while no worker has joined
+	units   int64
+	workers []*sleeper // workers 1, 2, ...
+	cpus    []int      // by worker; empty: not pinned
+	ended   sync.WaitGroup
+}
+
+// sleeper is where one worker parks.
+type sleeper struct {
+	parked atomic.Bool
+	wake   chan struct{}
+	_      [48]byte
+}
+
+// NewPool starts threads-1 workers, 1 <= threads <= 1024. With pin each is bound to one of the CPUs this process may use,
+// fast ones and one per core first, and PinCaller binds worker 0. When the system refuses, or threads outnumber the CPUs
+// allowed, the pool works unpinned and Pinned reports false.
+func NewPool(threads int, pin bool) (*Pool, error) {
+	if threads < 1 || threads > 1024 {
+		return nil, fmt.Errorf("%w: %d workers asked for, 1 to 1024 are possible", ErrThreads, threads)
+	}
+	p := &Pool{workers: make([]*sleeper, threads-1)}
+	if pin {
+		if cpus := allowedCPUs(); len(cpus) >= threads {
+			p.cpus = cpus[:threads]
+		}
+	}
+	started := make(chan error, threads)
+	p.ended.Add(threads - 1)
+	for i := range p.workers {
+		p.workers[i] = &sleeper{wake: make(chan struct{}, 1)}
+		go p.work(i+1, started)
+	}
+	refused := false
+	for range p.workers {
+		refused = <-started != nil || refused
+	}
+	if refused { // every worker has read its CPU by now
+		p.cpus = nil
+	}
+	return p, nil
+}
+
+// Threads is the number of workers including the caller of Run.
+func (p *Pool) Threads() int { return len(p.workers) + 1 }
+
+// Pinned tells whether each worker is bound to a CPU of its own.
+func (p *Pool) Pinned() bool { return len(p.cpus) > 0 }
+
+// PinCaller binds the calling thread, which the caller has locked its goroutine to and will run the operations on, to the
+// CPU of worker 0, and gives it the same floating-point control word as the workers. Such a goroutine must end without
+// unlocking, so that its thread ends with it. The binding is left out when the pool is not pinned.
+func (p *Pool) PinCaller() error {
+	ggml_cgo.ResetFloat()
+	if !p.Pinned() {
+		return nil
+	}
+	return bind(p.cpus[0])
+}
+
+// Run calls t.Do once for each unit 0 .. units-1 and returns when all calls have returned. It is not reentrant: a second
+// Run at the same time, from Do or another goroutine, is a fault of the program and panics. It does not allocate.
+func (p *Pool) Run(t Task, units int) {
+	if !p.busy.CompareAndSwap(false, true) {
+		panic("kernels: Run inside or beside another Run of the same pool")
+	}
+	s := p.state.Load()
+	if s&stateEnd != 0 {
+		panic("kernels: Run of a closed pool")
+	}
+	if len(p.workers) == 0 || units <= 1 {
+		for u := range units {
+			t.Do(0, u)
+		}
+		p.busy.Store(false)
+		return
+	}
+	p.task, p.units = t, int64(units)
+	p.next.Store(0)
+	p.state.Store(s + stateStep | stateOpen)
+	if p.asleep.Load() > 0 {
+		p.wakeAll()
+	}
+	p.take(0)
+	p.finish()
+	p.task = nil
+	p.busy.Store(false)
+}
+
+// finish closes the operation to further workers and waits for those that have joined.
+func (p *Pool) finish() {
+	for s := p.state.Load(); !p.state.CompareAndSwap(s, s&^stateOpen); s = p.state.Load() {
+	}
+	for n := 1; p.state.Load()&stateActive != 0; n++ {
+		if n%spinsPerYield == 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
+// take runs units until none is left.
+func (p *Pool) take(worker int) {
+	t, units := p.task, p.units
+	for u := p.next.Add(1) - 1; u < units; u = p.next.Add(1) - 1 {
+		t.Do(worker, int(u))
+	}
+}
+
+// Close ends the workers and waits for them. It must not run beside Run; a second Close does nothing.
+func (p *Pool) Close() {
+	s := p.state.Load()
+	if s&stateEnd != 0 {
+		return
+	}
+	p.state.Store(s + stateStep | stateEnd)
+	p.wakeAll()
+	p.ended.Wait()
+}
+
+func (p *Pool) wakeAll() {
+	for _, w := range p.workers {
+		if w.parked.CompareAndSwap(true, false) {
+			p.asleep.Add(-1)
+			w.wake <- struct{}{}
+		}
+	}
+}
+
+// work is one worker: joins each operation it sees open, spins for a while, parks. Its thread ends with it, because a
+// goroutine that ends locked takes its thread, and the thread's binding, along.
+func (p *Pool) work(worker int, started chan<- error) {
+	defer p.ended.Done()
+	runtime.LockOSThread()
+	ggml_cgo.ResetFloat()
+	var err error
+	if len(p.cpus) > 0 {
+		err = bind(p.cpus[worker])
+	}
+	me := p.workers[worker-1]
+	seen := uint64(0)
+	started <- err
+	for {
+		s := p.await(me, seen)
+		if s&stateEnd != 0 {
+			return
+		}
+		if !p.state.CompareAndSwap(s, s+1) {
+			continue // somebody else joined, or the operation is over: look again
+		}
+		seen = s / stateStep
+		p.take(worker)
+		p.state.Add(^uint64(0))
+	}
+}
+
+// Loads of the state word between two looks at the clock (about 0.3 us), and between two offers of the P to others.
+const (
+	spinsPerClock = 1 << 9
+	spinsPerYield = 1 << 16
+)
+
+// await returns the state once an operation other than the one seen is open or the pool is closed.
+func (p *Pool) await(me *sleeper, seen uint64) uint64 {
+	var until time.Time
+	for n := 1; ; n++ {
+		s := p.state.Load()
+		if s&stateEnd != 0 || s&stateOpen != 0 && s/stateStep != seen {
+			return s
+		}
+		if n%spinsPerClock != 0 {
+			continue
+		}
+		now := time.Now()
+		if until.IsZero() {
+			until = now.Add(spinTime)
+		} else if now.After(until) {
+			p.park(me, seen)
+			until = time.Time{}
+		}
+	}
+}
+
+// park sleeps until wakeAll, unless an operation was opened before the caller could see this worker sleep.
+func (p *Pool) park(me *sleeper, seen uint64) {
+	p.asleep.Add(1)
+	me.parked.Store(true)
+	s := p.state.Load()
+	if (s&stateEnd != 0 || s&stateOpen != 0 && s/stateStep != seen) && me.parked.CompareAndSwap(true, false) {
+		p.asleep.Add(-1)
+		return
+	}
+	<-me.wake
+}
+
+func bind(cpu int) error {
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("kernels: bind a worker to CPU %d: %w", cpu, err)
+	}
+	return nil
+}
