@@ -151,14 +151,10 @@ func (l *Layer) layout(align []int) (layerSize, error) {
 	return size, nil
 }
 
-// widest returns the length of the longest widened read of n slices. Where the size is a multiple of the alignment, as
-// it is for nearly all shapes in use, all are the same.
+// widest returns the length of the longest widened read of n slices. The shifts repeat after align slices at the latest.
 func (p *Part) widest(n int) int64 {
-	if p.Size%p.align == 0 {
-		n = 1
-	}
 	longest := int64(0)
-	for i := range int64(n) {
+	for i := range min(int64(n), p.align) {
 		_, length := p.widened(i)
 		longest = max(longest, length)
 	}
