@@ -213,11 +213,11 @@ func (s *Sampler) chooseFew(logits []float32, k int) (int32, error) {
 	best, t := float64(c[0].logit), float64(s.set.Temperature)
 	var total float64
 	for i := range c {
-		total += math.Exp((float64(c[i].logit) - best) / t)
+		total += exp((float64(c[i].logit) - best) / t)
 	}
 	at := s.rng.Float64() * total
 	for i := range c {
-		if at -= math.Exp((float64(c[i].logit) - best) / t); at < 0 {
+		if at -= exp((float64(c[i].logit) - best) / t); at < 0 {
 			return c[i].id, nil
 		}
 	}
@@ -231,10 +231,10 @@ func keepTopP(c []candidate, p float32) int {
 	}
 	var total, sum float64
 	for i := range c {
-		total += math.Exp(float64(c[i].logit) - float64(c[0].logit))
+		total += exp(float64(c[i].logit) - float64(c[0].logit))
 	}
 	for i := range c {
-		if sum += math.Exp(float64(c[i].logit) - float64(c[0].logit)); sum >= float64(p)*total {
+		if sum += exp(float64(c[i].logit) - float64(c[0].logit)); sum >= float64(p)*total {
 			return i + 1
 		}
 	}
@@ -281,7 +281,7 @@ func (s *Sampler) chooseAll(logits []float32) (int32, error) {
 				}
 				left--
 			}
-			if sum += math.Exp((float64(v) - top) / t); sum > at {
+			if sum += exp((float64(v) - top) / t); sum > at {
 				return int32(i), sum
 			}
 		}

@@ -92,6 +92,27 @@ func down(c []candidate) {
 	}
 }
 
+// expTable holds 2^(i/256).
+var expTable = func() (t [256]float64) {
+	for i := range t {
+		t[i] = math.Exp2(float64(i) / 256)
+	}
+	return t
+}()
+
+// exp is e^x for x <= 0 with a relative error below 1e-11, in a fraction of math.Exp's time: a whole
+// vocabulary is summed for each token where top-k is off. Below -600 it is 0.
+func exp(x float64) float64 {
+	if x < -600 {
+		return 0
+	}
+	t := x * (256 / math.Ln2)
+	n := int(t)
+	f := (t - float64(n)) * (math.Ln2 / 256)
+	p := 1 + f*(1+f*(1.0/2+f*(1.0/6)))
+	return expTable[n&255] * p * math.Float64frombits(uint64(n>>8+1023)<<52)
+}
+
 // negligible is a distance from the largest logit beyond which a weight is lost in the sum:
 // exp(-60) is below 2^-86.
 const negligible = 60
@@ -101,7 +122,7 @@ func sumExp(logits []float32, best float32) float64 {
 	var sum float64
 	for _, v := range logits {
 		if v >= best-negligible {
-			sum += math.Exp(float64(v) - float64(best))
+			sum += exp(float64(v) - float64(best))
 		}
 	}
 	return sum
@@ -129,7 +150,7 @@ func (s *Sampler) nucleus(logits []float32, best float32) (low float32, ties int
 				continue
 			}
 			if key := orderKey(v); key&mask == prefix {
-				s.sums[key>>shift&digit] += math.Exp(float64(v) - float64(best))
+				s.sums[key>>shift&digit] += exp(float64(v) - float64(best))
 			}
 		}
 		if pass == 0 {
@@ -147,7 +168,7 @@ func (s *Sampler) nucleus(logits []float32, best float32) (low float32, ties int
 		mask |= digit << shift
 	}
 	low = fromOrderKey(prefix)
-	one := math.Exp(float64(low) - float64(best))
+	one := exp(float64(low) - float64(best))
 	// The last bucket holds equals only, weight/one of them.
 	ties = int(math.Ceil((want - above) / one))
 	return low, min(max(ties, 1), int(math.Round(weight/one)))

@@ -411,6 +411,19 @@ func TestLogprobs(t *testing.T) {
 	}
 }
 
+func TestExp(t *testing.T) {
+	for x := 0.0; x > -600; x -= 0.00731 {
+		if got, want := exp(x), math.Exp(x); math.Abs(got-want) > 1e-11*want {
+			t.Fatalf("exp(%v) = %v, want %v", x, got, want)
+		}
+	}
+	for _, x := range []float64{-600.1, -1e300, math.Inf(-1)} {
+		if exp(x) != 0 {
+			t.Errorf("exp(%v) = %v", x, exp(x))
+		}
+	}
+}
+
 // settings are the ways through the chain, over a vocabulary of size.
 var settings = map[string]Sampling{
 	"greedy":   {},
