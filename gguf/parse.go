@@ -91,19 +91,30 @@ func (p *parser) next(n int) ([]byte, error) {
 	if p.left() < int64(n) {
 		return nil, p.fail(ErrCorrupt, "file is truncated: %d bytes are wanted at %d, it has %d; download it again", n, p.pos, p.size)
 	}
-	i := int(p.pos - p.from)
-	if i+n > len(p.buf) {
-		p.from, i = p.pos, 0
-		p.buf = p.buf[:min(int64(cap(p.buf)), p.left())]
-		if _, err := p.r.ReadAt(p.buf, p.pos); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil, p.fail(ErrCorrupt, "file became shorter while it was read: no %d bytes at %d", len(p.buf), p.pos)
-			}
-			return nil, fmt.Errorf("gguf: %s: %s: reading at %d: %w", p.path, p.where, p.pos, err)
+	i := p.pos - p.from
+	if i < 0 || i+int64(n) > int64(len(p.buf)) {
+		if err := p.fill(); err != nil {
+			return nil, err
 		}
+		i = 0
 	}
 	p.pos += int64(n)
-	return p.buf[i : i+n], nil
+	return p.buf[i : i+int64(n)], nil
+}
+
+// fill reads the buffer anew from pos on.
+func (p *parser) fill() error {
+	p.from = p.pos
+	p.buf = p.buf[:min(int64(cap(p.buf)), p.left())]
+	n, err := p.r.ReadAt(p.buf, p.pos)
+	if n == len(p.buf) {
+		return nil
+	}
+	p.buf = p.buf[:0]
+	if errors.Is(err, io.EOF) {
+		return p.fail(ErrCorrupt, "file became shorter while it was read: truncated at %d, had %d bytes", p.pos+int64(n), p.size)
+	}
+	return fmt.Errorf("gguf: %s: %s: reading at %d: %w", p.path, p.where, p.pos, err)
 }
 
 func (p *parser) u32() (uint32, error) {
@@ -184,7 +195,7 @@ func (p *parser) counts() (tensors, keys int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	// The least a key takes: an empty-looking name of 1 byte, its kind, a value of 1 byte. A tensor: name, dims, type, offset.
+	// The least a key takes: a name of 1 byte, the kind, a value of 1 byte; a tensor: an empty name, no dimension, type, offset.
 	if keys, err = p.count("keys", k, 8+1+4+1, maxKeys); err != nil {
 		return 0, 0, err
 	}
@@ -224,15 +235,15 @@ func (p *parser) magic() error {
 	case strings.HasPrefix(s, "<!doctype") || strings.HasPrefix(s, "<html") || strings.HasPrefix(s, "<?xml"):
 		return p.fail(ErrCorrupt, "not a model but a web page (html): the download failed, download it again")
 	case len(start) > 8 && start[8] == '{' && binary.LittleEndian.Uint64(start) < 1<<32:
-		return p.fail(ErrUnsupported, "not a gguf but a safetensors file, convert it to gguf")
+		return p.fail(ErrUnsupported, "a safetensors file, convert it to GGUF")
 	case strings.HasPrefix(s, "{") || strings.HasPrefix(s, "entry not found") || strings.HasPrefix(s, "invalid "):
 		return p.fail(ErrCorrupt, "not a model but a text beginning with %s: the download failed, download it again", short(string(start[:min(40, len(start))])))
 	case strings.HasPrefix(s, "pk\x03\x04"):
-		return p.fail(ErrUnsupported, "not a gguf but a zip archive or PyTorch file, convert it to gguf")
+		return p.fail(ErrUnsupported, "a zip archive or PyTorch file, convert it to GGUF")
 	case strings.HasPrefix(s, "ggjt") || strings.HasPrefix(s, "tjgg") || strings.HasPrefix(s, "lmgg") || strings.HasPrefix(s, "fmgg"):
-		return p.fail(ErrUnsupported, "a model in a format older than gguf, convert it again")
+		return p.fail(ErrUnsupported, "a model in a format older than GGUF, convert it again")
 	}
-	return p.fail(ErrUnsupported, "not a gguf file: it begins with % x instead of 47 47 55 46", start[:min(4, len(start))])
+	return p.fail(ErrUnsupported, "not a GGUF file: it begins with % x instead of 47 47 55 46", start[:min(4, len(start))])
 }
 
 // key reads one key and its value.

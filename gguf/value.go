@@ -346,7 +346,10 @@ func (v Value) describe() string {
 	if v.kind == KindArray {
 		return fmt.Sprintf("an array of %d %s", v.Len(), v.elem)
 	}
-	return fmt.Sprintf("%s %s", v.kind, short(v.String()))
+	if v.kind == KindString {
+		return "the string " + short(v.String())
+	}
+	return fmt.Sprintf("the %s %s", v.kind, v)
 }
 
 // short quotes a text of a file for an error: one line, of bounded length.
