@@ -1,0 +1,138 @@
+package pager
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// DefaultPolicy is what an empty Options.Policy means.
+const DefaultPolicy = "auto"
+
+// DefaultStaleTokens is what 0 in Options.StaleTokens means.
+const DefaultStaleTokens = 2
+
+// ErrPolicy: no eviction policy has that name.
+var ErrPolicy = errors.New("unknown eviction policy")
+
+// policy says who leaves first. It is a pure function of an expert's history; the pager looks only at slots that may
+// leave (ready, not pinned), and takes the one with the lowest rank.
+type policy interface {
+	rank(h *history, i int32) float64
+}
+
+// lru evicts what was used longest ago. A guess counts as used now until its layer has passed.
+type lru struct{}
+
+func (lru) rank(h *history, i int32) float64 {
+	if h.guess[i] > 0 {
+		return float64(h.uses + 1)
+	}
+	return float64(h.last[i])
+}
+
+// leastStale evicts stale experts, not used for more than a few tokens, oldest first. When there are none it evicts
+// the fresh expert whose layer comes up last: layers are visited in a fixed cycle, so least recently used would be just
+// what is needed next (SpecMD, arXiv 2602.03921).
+type leastStale struct{ tokens int32 }
+
+func (p leastStale) rank(h *history, i int32) float64 {
+	if h.guess[i] == 0 && h.token-h.when[i] > p.tokens {
+		return float64(h.last[i])
+	}
+	const round = 1 << 44 // above every count of touches
+	return float64(round)*float64(1+h.layers-h.ahead(i)) + lru{}.rank(h, i)
+}
+
+// lfu evicts what is used most rarely, by an average that forgets (longTokens); the older use loses a tie.
+type lfu struct{}
+
+func (lfu) rank(h *history, i int32) float64 {
+	rate := max(h.long[i]*longDecay.at(h.token-h.when[i]), h.guess[i])
+	return float64(rate) + tie(h, i)
+}
+
+// soonest evicts the expert whose next use is expected last: its layer comes up in ahead/layers tokens, and each visit
+// uses it with probability rate, so 1/rate - 1 more tokens go by. This joins recency (the short average), frequency (the
+// long one) and the cycle of the layers.
+type soonest struct{}
+
+func (soonest) rank(h *history, i int32) float64 {
+	rate := max(float64(h.rate(i)), 1e-6)
+	return -(1/rate + float64(h.ahead(i))/float64(h.layers)) + tie(h, i)
+}
+
+// tie orders equal ranks by last use; it is below every difference of averages that matters.
+func tie(h *history, i int32) float64 { return float64(h.last[i]) / float64(h.uses+1) * 1e-9 }
+
+var policyNames = []string{"auto", "lru", "least_stale", "lfu"}
+
+// Policies returns the names that Options.Policy knows.
+func Policies() []string { return slices.Clone(policyNames) }
+
+func newPolicy(name string, staleTokens int) (policy, error) {
+	switch name {
+	case "", DefaultPolicy:
+		return soonest{}, nil
+	case "lru":
+		return lru{}, nil
+	case "least_stale":
+		return leastStale{tokens: int32(staleTokens)}, nil
+	case "lfu":
+		return lfu{}, nil
+	}
+	return nil, fmt.Errorf("pager: %w %q: known are %s", ErrPolicy, name, strings.Join(policyNames, ", "))
+}
+
+// coldest are the evictable slots of a class with the lowest ranks, coldest first, as one scan found them. A scan looks
+// at every slot of the class, so it finds several: a layer's misses come in groups.
+type coldest struct {
+	scan  int64 // number of the scan they are from
+	n     int
+	slots [8]int32
+	ranks [8]float64
+}
+
+func (c *coldest) insert(n int32, rank float64) {
+	if c.n == len(c.slots) {
+		if rank >= c.ranks[c.n-1] {
+			return
+		}
+		c.n--
+	}
+	i := c.n
+	for ; i > 0 && c.ranks[i-1] > rank; i-- {
+		c.slots[i], c.ranks[i] = c.slots[i-1], c.ranks[i-1]
+	}
+	c.slots[i], c.ranks[i] = n, rank
+	c.n++
+}
+
+func (c *coldest) drop() {
+	c.n--
+	copy(c.slots[:], c.slots[1:1+c.n])
+	copy(c.ranks[:], c.ranks[1:1+c.n])
+}
+
+// victim returns the slot of a class that leaves next, or -1 when none may. It stays there.
+func (p *Pager) victim(class int) int32 {
+	c := &p.cold[class]
+	if c.scan != p.scan {
+		c.scan, c.n = p.scan, 0
+	}
+	for c.n > 0 && !p.evictable[c.slots[0]] {
+		c.drop()
+	}
+	if c.n == 0 {
+		for n := p.arena.first[class]; n < p.arena.first[class+1]; n++ {
+			if p.evictable[n] {
+				c.insert(n, p.policy.rank(p.history, p.slots[n].index))
+			}
+		}
+	}
+	if c.n == 0 {
+		return -1
+	}
+	return c.slots[0]
+}
