@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/epq-uring/epq-uring/uring"
+	"github.com/epq-uring/epq-uring/uring/uringtest"
 )
 
 const page = 4096
@@ -170,5 +171,24 @@ func TestCancel(t *testing.T) {
 	}
 	if s := d.Stats(); s.Canceled != 1 || s.Reads != 2 || s.Failed != 0 || s.MaxInFlight != 2 {
 		t.Errorf("%+v", s)
+	}
+}
+
+func TestContract(t *testing.T) {
+	for name, opt := range map[string]Options{
+		"plain":  {},
+		"slow":   {LatencyMin: time.Millisecond, LatencyMean: 5 * time.Millisecond, BytesPerSecond: 1 << 30, Parallel: 3, Seed: 1},
+		"chaos":  {LatencyMean: 5 * time.Millisecond, Reorder: true, Seed: 2, Depth: 40},
+		"narrow": {LatencyMean: time.Millisecond, Reorder: true, Seed: 3, Depth: 33, Parallel: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			uringtest.Run(t, func(t *testing.T, files []uringtest.File, regions [][]byte) uring.Device {
+				opt := opt
+				for _, f := range files {
+					opt.Files = append(opt.Files, File{Name: f.Path, Data: f.Data})
+				}
+				return New(opt, regions)
+			})
+		})
 	}
 }
