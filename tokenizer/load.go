@@ -208,17 +208,15 @@ func (t *Tokenizer) loadEnd(f *gguf.File) error {
 		if err != nil {
 			return err
 		}
-		if ok {
+		if ok && !t.IsEnd(id) {
 			t.end = append(t.end, id)
 		}
 	}
 	for _, text := range endTexts {
-		if id, ok := t.control(text); ok {
+		if id, ok := t.control(text); ok && !t.IsEnd(id) {
 			t.end = append(t.end, id)
 		}
 	}
-	slices.Sort(t.end)
-	t.end = slices.Compact(t.end)
 	// Where a model has both of these, <|end|> only ends a message inside its turn.
 	_, ret := t.control("<|return|>")
 	_, call := t.control("<|call|>")

@@ -57,15 +57,8 @@ func (t *Tokenizer) BOS() (int32, bool) { return t.bos, t.bos >= 0 }
 // AddBOS tells whether the model wants BOS in front of every text (tokenizer.ggml.add_bos_token).
 func (t *Tokenizer) AddBOS() bool { return t.addBOS }
 
-// WithBOS puts BOS in front of ids if the model wants it and it is not there yet: a chat template may write it itself.
-func (t *Tokenizer) WithBOS(ids []int32) []int32 {
-	if !t.addBOS || len(ids) > 0 && ids[0] == t.bos {
-		return ids
-	}
-	return append([]int32{t.bos}, ids...)
-}
-
-// EndTokens are the tokens that end an answer: those the file names and those known by their text. Do not change it.
+// EndTokens are the tokens that end an answer: those the file names, its eos first, and those known by their text. The
+// caller must not change the slice.
 func (t *Tokenizer) EndTokens() []int32 { return t.end }
 
 // IsEnd tells whether id is one of EndTokens.
@@ -80,8 +73,8 @@ func (t *Tokenizer) Text(id int32) (string, bool) {
 	return string(t.symbol(id)), true
 }
 
-// Controls lists the texts of the control tokens: what a user's text must not be able to spell.
-func (t *Tokenizer) Controls() []string {
+// Control lists the texts of the control tokens: what a user's text must not be able to spell.
+func (t *Tokenizer) Control() []string {
 	var out []string
 	for i, text := range t.special.texts {
 		if !t.special.always[i] {
