@@ -23,6 +23,24 @@ func newRandom(seed uint64, name string) random {
 
 func (r random) word(i uint64) uint64 { return mix(uint64(r) + i*golden) }
 
+// bytes fills dst with the bytes of the words, little endian, from byte offset on.
+func (r random) bytes(dst []byte, offset uint64) {
+	var word [8]byte
+	i := offset / 8
+	if skip := offset % 8; skip > 0 {
+		binary.LittleEndian.PutUint64(word[:], r.word(i))
+		dst = dst[copy(dst, word[skip:]):]
+		i++
+	}
+	x := uint64(r) + i*golden
+	for ; len(dst) >= 8; dst = dst[8:] {
+		binary.LittleEndian.PutUint64(dst, mix(x))
+		x += golden
+	}
+	binary.LittleEndian.PutUint64(word[:], mix(x))
+	copy(dst, word[:])
+}
+
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
@@ -92,27 +110,16 @@ const poolSize = 4096
 
 // data makes blocks of random codes, each with a head of the pool.
 func (p *pool) data(r random) gguf.Data {
-	n := p.t.BlockBytes()
-	words := uint64(n/8 + 1) // those of the codes; the last one also chooses the head
+	n, heads := p.t.BlockBytes(), random(mix(uint64(r)))
 	return func(dst []byte, offset int64) error {
-		var last [8]byte
+		r.bytes(dst, uint64(offset))
+		if p.t == gguf.Q8_0 {
+			noLowest(dst) // also where the heads come
+		}
 		first := uint64(offset) / uint64(n)
 		for b := range len(dst) / n {
-			block := dst[b*n : (b+1)*n]
-			i := (first + uint64(b)) * words
-			for at := 0; at+8 <= n; at += 8 {
-				binary.LittleEndian.PutUint64(block[at:], r.word(i))
-				i++
-			}
-			w := r.word(i)
-			binary.LittleEndian.PutUint64(last[:], w)
-			copy(block[n&^7:], last[:n&7])
-			if p.t == gguf.Q8_0 {
-				noLowest(block)
-			}
-			// Up to 7 bytes of w are codes: choose by bits that depend on all of it.
-			h := int(mix(w)%poolSize) * p.size
-			copy(block[p.at:], p.head[h:h+p.size])
+			h := int(heads.word(first+uint64(b))%poolSize) * p.size
+			copy(dst[b*n+p.at:], p.head[h:h+p.size])
 		}
 		return nil
 	}
