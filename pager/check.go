@@ -36,8 +36,8 @@ func (p *Pager) Check() error {
 
 func (p *Pager) checkSlot(n int32) error {
 	s := &p.slots[n]
-	if p.evictable[n] != (s.state == ready && s.pins == 0) {
-		return fmt.Errorf("evictable is %v with %d pins", p.evictable[n], s.pins)
+	if leaving := p.leaving[n]; leaving >= 0 != (s.state == ready && s.pins == 0) || leaving >= 0 && leaving != s.index {
+		return fmt.Errorf("may leave as expert %d, with %d pins", leaving, s.pins)
 	}
 	if !p.running && s.pins != 0 {
 		return fmt.Errorf("%d pins while nothing runs", s.pins)

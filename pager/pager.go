@@ -74,9 +74,9 @@ type Pager struct {
 	counts   [states]int
 	free     [][]int32 // per class, last in first out
 	cold     []coldest // per class
-	scan     int64     // a new number makes all coldest lists stale
-	// evictable[n]: slot n is ready and not pinned. Beside the slots, because scans look at all of them.
-	evictable  []bool
+	// leaving[n] is the expert in slot n if it may leave (ready, not pinned), else -1. Beside the slots, because scans look
+	// at all of them.
+	leaving    []int32
 	wastedRead []int64 // bytes read for the guess in a slot
 
 	demand, prefetch queue
@@ -126,7 +126,7 @@ func New(dev uring.Device, cat *expert.Catalog, arena *Arena, opt Options) (*Pag
 	p := &Pager{
 		cat: cat, arena: arena, dev: dev, policy: pol, history: newHistory(cat), verify: opt.Verify, retries: max(0, opt.Retries), guessBytes: opt.GuessBytes,
 		table: none(cat.Experts()), inflight: none(cat.Experts()), slots: make([]slot, n), leases: make([]lease, n),
-		free: make([][]int32, len(cat.Classes)), cold: make([]coldest, len(cat.Classes)), evictable: make([]bool, n), wastedRead: make([]int64, n),
+		free: make([][]int32, len(cat.Classes)), cold: make([]coldest, len(cat.Classes)), leaving: none(n), wastedRead: make([]int64, n),
 	}
 	p.makeScratch()
 	for i := range p.slots {
@@ -179,6 +179,11 @@ func none(n int) []int32 {
 func (p *Pager) Use(layer int, ids []int32, group int, fn func(ready []expert.Ready) error) error {
 	if err := p.admit(layer, ids); err != nil {
 		return err
+	}
+	if p.pending > 0 {
+		if err := p.Poll(); err != nil {
+			return err
+		}
 	}
 	defer p.end()
 	p.begin(layer, ids)
@@ -246,7 +251,6 @@ func (p *Pager) begin(layer int, ids []int32) {
 	p.nextHit, p.nextMiss, p.nextArrived = 0, 0, 0
 	p.slotOf = p.slotOf[:len(ids)]
 	p.history.layer = int32(layer)
-	p.scan++
 	base := int32(p.cat.Index(expert.Key{Layer: int32(layer)}))
 	for item, id := range ids {
 		i := base + id

@@ -8,7 +8,6 @@ func (p *Pager) Prefetch(guesses []Guess) (accepted int) {
 	if p.dead != nil || p.nextMiss < len(p.missing) {
 		return 0 // a running Use waits for slots itself
 	}
-	p.scan++
 	for _, g := range guesses {
 		if p.accept(g) {
 			accepted++
@@ -54,8 +53,13 @@ func (p *Pager) passed(layer int32) {
 			kept = append(kept, i)
 			continue
 		}
+		if p.history.guess[i] == 0 {
+			continue // it was right
+		}
 		p.history.guess[i] = 0
-		if n := p.inflight[i]; n >= 0 && p.slots[n].submitted == 0 && !p.slots[n].demand {
+		if n := p.table[i]; n >= 0 {
+			p.first(n)
+		} else if n := p.inflight[i]; n >= 0 && p.slots[n].submitted == 0 && !p.slots[n].demand {
 			p.drop(n, nil)
 		}
 	}

@@ -206,7 +206,7 @@ func (p *Pager) complete(d uring.Done) {
 		p.wastedRead[n] += int64(d.N)
 	}
 	if s.state == draining {
-		p.settle(n)
+		p.freeDrained(n)
 		return
 	}
 	if err := p.check(n, int(part), piece, d); err != nil {
@@ -272,7 +272,7 @@ func (p *Pager) drop(n int32, err error) {
 			p.dev.Cancel(tag(n, i, s.gen))
 		}
 	}
-	p.settle(n)
+	p.freeDrained(n)
 }
 
 // wasted counts a guess that leaves unused.

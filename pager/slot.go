@@ -100,11 +100,19 @@ func (p *Pager) move(n int32, to state) {
 			invariants.Poison(p.arena.slot(n))
 		}
 	}
-	p.evictable[n] = to == ready && s.pins == 0
+	p.setLeaving(n)
 }
 
-// settle frees a draining slot that nothing holds any more.
-func (p *Pager) settle(n int32) {
+// setLeaving keeps the list of those who may leave true.
+func (p *Pager) setLeaving(n int32) {
+	p.leaving[n] = -1
+	if s := &p.slots[n]; s.state == ready && s.pins == 0 {
+		p.leaving[n] = s.index
+	}
+}
+
+// freeDrained frees a draining slot that nothing holds any more.
+func (p *Pager) freeDrained(n int32) {
 	if s := &p.slots[n]; s.state == draining && s.pending == 0 && s.pins == 0 {
 		p.move(n, free)
 	}
@@ -112,15 +120,15 @@ func (p *Pager) settle(n int32) {
 
 func (p *Pager) pin(n int32) {
 	p.slots[n].pins++
-	p.evictable[n] = false
+	p.leaving[n] = -1
 }
 
 func (p *Pager) unpin(n int32) {
 	s := &p.slots[n]
 	s.pins--
 	s.item = -1
-	p.evictable[n] = s.state == ready && s.pins == 0
-	p.settle(n)
+	p.setLeaving(n)
+	p.freeDrained(n)
 }
 
 func (p *Pager) classOf(n int32) int { return int(p.arena.places[n].class) }
