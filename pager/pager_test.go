@@ -57,6 +57,13 @@ func fileSize(cat *expert.Catalog, shard int) int64 {
 
 func newRig(t *testing.T, cat *expert.Catalog, slots []int, opt Options, disk fake.Options) *rig {
 	t.Helper()
+	r := openRig(t, cat, slots, opt, disk)
+	t.Cleanup(r.close)
+	return r
+}
+
+func openRig(t *testing.T, cat *expert.Catalog, slots []int, opt Options, disk fake.Options) *rig {
+	t.Helper()
 	arena, err := NewArena(cat, slots)
 	if err != nil {
 		t.Fatal(err)
@@ -69,9 +76,7 @@ func newRig(t *testing.T, cat *expert.Catalog, slots []int, opt Options, disk fa
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, cat: cat, disk: d, arena: arena, Pager: p}
-	t.Cleanup(r.close)
-	return r
+	return &rig{t: t, cat: cat, disk: d, arena: arena, Pager: p}
 }
 
 // close checks what must hold at the end of every test: nothing in flight, nothing held.

@@ -10,11 +10,13 @@ import (
 )
 
 // ref names one read that is wanted: a part of the expert that lives in a slot. It is stale when the slot's life is over,
-// the slot no longer reads, or the part was handed in (by the other queue).
+// the slot no longer reads, or the part was handed in: a ref is not taken out of the middle of a queue, and a retry is
+// another ref.
 type ref struct {
 	slot int32
 	gen  uint32
 	part int32
+	try  uint8
 }
 
 // queue holds refs in order. Its memory is made once; stale refs are dropped when it is full.
@@ -27,7 +29,7 @@ func (q *queue) empty() bool { return q.head == len(q.refs) }
 
 func (p *Pager) stale(r ref) bool {
 	s := &p.slots[r.slot]
-	return s.gen != r.gen || s.state != reading || s.submitted>>r.part&1 == 1
+	return s.gen != r.gen || s.state != reading || s.submitted>>r.part&1 == 1 || s.tries[r.part] != r.try
 }
 
 // push makes room by dropping what is done or stale; live refs never exceed the parts of all slots.
@@ -85,7 +87,7 @@ func (p *Pager) enqueue(n, part int32) {
 	if p.slots[n].demand {
 		q = &p.demand
 	}
-	p.push(q, ref{slot: n, gen: p.slots[n].gen, part: part})
+	p.push(q, ref{slot: n, gen: p.slots[n].gen, part: part, try: p.slots[n].tries[part]})
 }
 
 // join turns a guess that is on its way into a demand: what was not handed in yet overtakes other guesses.
