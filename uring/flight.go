@@ -184,11 +184,10 @@ func (d *ringDevice) reap() (n int, err error) {
 
 // die ends the device: what the ring says can no longer be trusted.
 func (d *ringDevice) die(call string, err error) error {
-	why := ""
+	why, kind := "", ErrClosed
 	switch err {
 	case unix.EEXIST:
-		why = ": the ring belongs to another thread"
-		err = fmt.Errorf("%w: %w", err, ErrThread)
+		kind = fmt.Errorf("%w: %w", ErrThread, ErrClosed)
 	case unix.EBADR:
 		why = ": the kernel lost completions"
 	case unix.EBADF, unix.EBADFD, unix.ENXIO, unix.EOPNOTSUPP:
@@ -200,7 +199,7 @@ func (d *ringDevice) die(call string, err error) error {
 	case unix.EPERM, unix.EACCES:
 		why = ": a security policy refuses it"
 	}
-	d.dead = fmt.Errorf("%s: %w%s: %w", call, named(err), why, ErrClosed)
+	d.dead = fmt.Errorf("%s: %w%s: %w", call, named(err), why, kind)
 	return fmt.Errorf("uring: %w", d.dead)
 }
 

@@ -3,7 +3,7 @@ package uring
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,7 +61,7 @@ func (o *Options) check(files *Files, regions [][]byte) error {
 	if o.Backend == "" {
 		o.Backend = "auto"
 	}
-	if !strings.Contains(" auto ring pread null ", " "+o.Backend+" ") {
+	if !slices.Contains([]string{"auto", "ring", "pread", "null"}, o.Backend) {
 		return fmt.Errorf("uring: backend %q: want auto, ring, pread or null: %w", o.Backend, ErrBackend)
 	}
 	if err := bounded(&o.Depth, defaultDepth, maxDepth, "depth"); err != nil {
@@ -73,10 +73,15 @@ func (o *Options) check(files *Files, regions [][]byte) error {
 	if files.Len() == 0 || len(regions) == 0 {
 		return fmt.Errorf("uring: %d files and %d regions: want at least one of each: %w", files.Len(), len(regions), unix.EINVAL)
 	}
+	count := 0
 	for i, r := range regions {
 		if len(r) == 0 {
 			return fmt.Errorf("uring: region %d has no bytes: %w", i, unix.EINVAL)
 		}
+		count += pieces(r)
+	}
+	if count > maxPieces {
+		return fmt.Errorf("uring: %d regions of 1 GiB or less: want at most %d: %w", count, maxPieces, unix.EINVAL)
 	}
 	return nil
 }

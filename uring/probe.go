@@ -36,7 +36,7 @@ func probeRing() Feature {
 			continue
 		}
 		_ = r.close()
-		f.OK, f.Remedy = true, ""
+		f.OK, f.Consequence, f.Remedy = true, "", ""
 		f.State = [...]string{"allowed, with SINGLE_ISSUER and DEFER_TASKRUN", "allowed, with COOP_TASKRUN (Linux 6.1 would be faster)",
 			"allowed, without DEFER_TASKRUN (Linux 6.1 would be faster)"}[i]
 		break

@@ -25,6 +25,7 @@ type ring struct {
 	files   bool  // fds are registered
 	buffers bool  // regions are registered
 	first   []int // per region, the number of its first registered piece
+	shift   int   // a piece has 1 << shift bytes
 	regions [][]byte
 }
 
@@ -33,6 +34,9 @@ const (
 	pieceShift = 30
 	maxPieces  = 1 << 14
 )
+
+// pieces is the number of buffers that a region is registered as.
+func pieces(region []byte) int { return (len(region)-1)>>pieceShift + 1 }
 
 // setupFlags in the order they are tried: with DEFER_TASKRUN (Linux 6.1) completions cost no interrupt of the computing
 // thread, COOP_TASKRUN (5.19) saves some of them.
@@ -47,7 +51,7 @@ var setupFlags = []uint32{
 func openRing(depth int, flags []uint32) (*ring, error) {
 	var err error
 	for _, f := range flags {
-		r := &ring{r: giouring.NewRing()}
+		r := &ring{r: giouring.NewRing(), shift: pieceShift}
 		if err = retry(func() error { return r.r.QueueInit(uint32(depth), f) }); err != nil {
 			err = fmt.Errorf("io_uring_setup: %w", named(err))
 			if errors.Is(err, unix.EINVAL) {
@@ -95,21 +99,18 @@ func (r *ring) registerFiles() error {
 
 // registerBuffers pins the regions, in pieces of at most 1 GiB.
 func (r *ring) registerBuffers() error {
-	var pieces []syscall.Iovec
+	var list []syscall.Iovec
 	bytes := 0
 	for i, region := range r.regions {
-		r.first[i] = len(pieces)
+		r.first[i] = len(list)
 		bytes += len(region)
 		for len(region) > 0 {
-			n := min(len(region), 1<<pieceShift)
-			pieces = append(pieces, syscall.Iovec{Base: &region[0], Len: uint64(n)})
+			n := min(len(region), 1<<r.shift)
+			list = append(list, syscall.Iovec{Base: &region[0], Len: uint64(n)})
 			region = region[n:]
 		}
 	}
-	if len(pieces) > maxPieces {
-		return fmt.Errorf("io_uring_register of %d buffers: the kernel takes %d: %w", len(pieces), maxPieces, named(unix.EINVAL))
-	}
-	if _, err := r.r.RegisterBuffers(pieces); err != nil {
+	if _, err := r.r.RegisterBuffers(list); err != nil {
 		return fmt.Errorf("io_uring_register of %d bytes of buffers: %w", bytes, named(err))
 	}
 	r.buffers = true
@@ -142,7 +143,7 @@ func (r *ring) piece(region int, addr uintptr, n int) (int, bool) {
 		return 0, false
 	}
 	from := addr - uintptr(unsafe.Pointer(&r.regions[region][0]))
-	a, z := from>>pieceShift, (from+uintptr(n)-1)>>pieceShift
+	a, z := from>>r.shift, (from+uintptr(n)-1)>>r.shift
 	return r.first[region] + int(a), a == z
 }
 
