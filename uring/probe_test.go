@@ -10,7 +10,7 @@ import (
 
 // What the machine refuses is replaced, and told with the call, the errno and the remedy.
 func TestRefused(t *testing.T) {
-	needsRing := map[string]bool{"memlock": true, "memlock ring": true, "register EPERM": true, "register ENOSYS": true}
+	needsRing := map[string]bool{"enter EPERM": true, "memlock": true, "memlock ring": true, "register EPERM": true, "register ENOSYS": true}
 	for name, want := range map[string][]string{
 		"memlock":         {"backend ring fixed false lost 1 right true", "memlock: io_uring_register of 1048576 bytes of buffers: ENOMEM", "RLIMIT_MEMLOCK is 65536 bytes (ulimit -l 64)", "ulimit -l unlimited"},
 		"memlock ring":    {"backend ring fixed false lost 1 right true", "memlock: "},
