@@ -216,6 +216,18 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
+// Tools that merge the parts of a model leave the keys with a count of 0.
+func TestMergedShards(t *testing.T) {
+	b := NewBuilder()
+	b.Set("split.no", uint16(0))
+	b.Set("split.count", uint16(0))
+	b.Set("split.tensors.count", int32(1))
+	b.Add("a.weight", F32, []int64{8}, fill(1))
+	if f := build(t, b, 1); len(f.Tensors()) != 1 {
+		t.Errorf("%d tensors", len(f.Tensors()))
+	}
+}
+
 // A file cut at any byte is refused.
 func TestCutAnywhere(t *testing.T) {
 	for _, name := range []string{"b00_good.gguf", "b01_bool_array.gguf", "b02_all_types.gguf", "b02_nested_array.gguf"} {

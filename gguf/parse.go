@@ -152,7 +152,7 @@ func (p *parser) length(what string, limit int64) (int, error) {
 	case err != nil:
 		return 0, err
 	case n > uint64(p.left()):
-		return 0, p.fail(ErrCorrupt, "%s of %d bytes at %d, the file has %d left: truncated or damaged", what, n, p.pos, p.left())
+		return 0, p.fail(ErrCorrupt, "%s of %d bytes at %d, the file has %d left: truncated or damaged, download it again", what, n, p.pos, p.left())
 	case n > uint64(limit):
 		return 0, p.fail(ErrCorrupt, "%s of %d bytes at %d, at most %d are allowed", what, n, p.pos, limit)
 	}
@@ -206,7 +206,7 @@ func (p *parser) counts() (tensors, keys int, err error) {
 // count checks a number of things of at least min bytes each. Division, as the product could overflow.
 func (p *parser) count(what string, n uint64, min, limit int64) (int, error) {
 	if possible := uint64(p.left() / min); n > possible {
-		return 0, p.fail(ErrCorrupt, "%d %s at %d, the %d bytes left hold at most %d: truncated or damaged", n, what, p.pos, p.left(), possible)
+		return 0, p.fail(ErrCorrupt, "%d %s at %d, the %d bytes left hold at most %d: truncated or damaged, download it again", n, what, p.pos, p.left(), possible)
 	}
 	if n > uint64(limit) {
 		return 0, p.fail(ErrCorrupt, "%d %s at %d, at most %d are allowed", n, what, p.pos, limit)

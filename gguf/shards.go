@@ -151,7 +151,7 @@ func (f *File) checkShard(h *head, path string, i, n int) error {
 	no, _ := splitKey(h, "split.no")
 	named := shardName.MatchString(filepath.Base(path))
 	switch {
-	case !split && n == 1:
+	case (!split || count == 0) && n == 1: // 0: parts that were merged
 		return nil
 	case !split:
 		return fail("the name says shard %d of %d, but there is no key split.count: not a shard of this model", i+1, n)

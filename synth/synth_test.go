@@ -205,7 +205,7 @@ func TestCancel(t *testing.T) {
 // With skew a tenth of the experts takes far more of the choices than without.
 func TestSkew(t *testing.T) {
 	share := func(skew float64) float64 {
-		const experts, embd, used, tokens = 256, 64, 8, 400
+		const experts, embd, used, tokens = 256, 64, 8, 100
 		m := dry(t, "tiny-qwen3moe-q8", Options{Experts: experts, Skew: &skew, Layers: 1})
 		paths, err := m.b.Write(filepath.Join(t.TempDir(), "m.gguf"), 1)
 		if err != nil {
@@ -219,11 +219,15 @@ func TestSkew(t *testing.T) {
 		w := dequantize(gguf.F32, raw)
 		count, r := make([]int, experts), newRandom(5, "hidden")
 		for tok := range tokens {
+			hidden := make([]float64, embd)
+			for i := range hidden {
+				hidden[i] = float64(normal(r.word(uint64(tok*embd + i))))
+			}
 			score, ids := make([]float64, experts), make([]int, experts)
 			for e := range experts {
 				ids[e] = e
 				for i := range embd {
-					score[e] += w[e*embd+i] * float64(normal(r.word(uint64(tok*embd+i))))
+					score[e] += w[e*embd+i] * hidden[i]
 				}
 			}
 			slices.SortFunc(ids, func(a, b int) int {
@@ -252,11 +256,13 @@ func TestSkew(t *testing.T) {
 // Every merge makes a token from two tokens, no token is there twice, and the special ones have their types.
 func TestVocabulary(t *testing.T) {
 	for _, p := range Presets() {
-		m := dry(t, p.Name, Options{})
-		b := gguf.NewBuilder()
-		m.b, m.shape.layers = b, 1
+		s, err := find(p.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := newMaker(context.Background(), &s, nil)
 		m.vocabulary()
-		paths, err := b.Write(filepath.Join(t.TempDir(), "vocabulary.gguf"), 1)
+		paths, err := m.b.Write(filepath.Join(t.TempDir(), "vocabulary.gguf"), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
