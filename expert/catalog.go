@@ -76,6 +76,7 @@ type Catalog struct {
 	TotalBytes int64   // of all routed experts in the file
 
 	shards []string // paths
+	align  []int    // of reads, per shard
 	base   []int32  // of each layer in the dense numbering of all experts, and their number at the end
 }
 
@@ -83,7 +84,7 @@ type Catalog struct {
 // in Class of every layer. Layers whose slices have the same sizes share a class, wherever their bytes lie modulo the
 // alignment; its slots are as large as the widest of them.
 func Build(layers []Layer, shards []string, align []int) (*Catalog, error) {
-	c := &Catalog{Layers: slices.Clone(layers), shards: shards, base: make([]int32, 0, len(layers)+1)}
+	c := &Catalog{Layers: slices.Clone(layers), shards: shards, align: align, base: make([]int32, 0, len(layers)+1)}
 	if len(layers) == 0 {
 		return nil, fmt.Errorf("expert: %w", ErrNoExperts)
 	}
@@ -178,6 +179,9 @@ func (c *Catalog) classify(sizes []layerSize) {
 		k.Used = max(k.Used, l.Used)
 	}
 }
+
+// Shards returns what Build was given: the paths of the shards and the alignment of reads from each.
+func (c *Catalog) Shards() (paths []string, align []int) { return c.shards, c.align }
 
 // Experts returns the number of routed experts of all layers.
 func (c *Catalog) Experts() int { return int(c.base[len(c.Layers)]) }

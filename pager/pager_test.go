@@ -493,6 +493,41 @@ func TestDeadDevice(t *testing.T) {
 	r.dead = errors.New("seen") // the reads it was asked for never come
 }
 
+// liar is a device that claims success with too few bytes, or gives nothing although it was asked to wait.
+type liar struct {
+	instant
+	mute bool
+}
+
+func (d *liar) Wait(least int, done []uring.Done) (int, error) {
+	if d.mute {
+		return 0, nil
+	}
+	n, err := d.instant.Wait(least, done)
+	for i := range done[:n] {
+		done[i].N = 100
+	}
+	return n, err
+}
+
+func TestDeviceThatLies(t *testing.T) {
+	cat := testCatalog(t, 1, 8, 4, 512, 200, 200, 200)
+	for _, d := range []*liar{{}, {mute: true}} {
+		arena, _, err := layoutArena(cat, []int{4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := New(d, cat, arena, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = p.Use(0, []int32{1}, 0, func([]expert.Ready) error { t.Error("given"); return nil })
+		if d.mute && !errors.Is(err, ErrDevice) || !d.mute && (!errors.Is(err, uring.ErrShort) || !errors.Is(err, ErrRead)) {
+			t.Errorf("mute %v: %v", d.mute, err)
+		}
+	}
+}
+
 func TestOptions(t *testing.T) {
 	cat := testCatalog(t, 1, 4, 1, 512, 100, 100)
 	for _, opt := range []Options{{Policy: "nosuch"}, {StaleTokens: -1}, {GuessBytes: -1}, {Retries: 101}} {

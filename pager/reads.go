@@ -173,6 +173,9 @@ func (p *Pager) reap(min int) error {
 	for _, d := range p.done[:n] {
 		p.complete(d)
 	}
+	if n < min && p.dead == nil {
+		return p.die(fmt.Errorf("asked for %d finished reads of %d in flight, it gave %d", min, p.pending+n, n))
+	}
 	return p.flush()
 }
 

@@ -40,3 +40,24 @@ func share(part, all int64) float64 {
 	}
 	return float64(part) / float64(all)
 }
+
+// Sub returns what was counted since an earlier reading.
+func (s Stats) Sub(earlier Stats) Stats {
+	s.Hits -= earlier.Hits
+	s.Joined -= earlier.Joined
+	s.Misses -= earlier.Misses
+	s.ColdHits -= earlier.ColdHits
+	s.ColdJoined -= earlier.ColdJoined
+	s.ColdMisses -= earlier.ColdMisses
+	s.Reads -= earlier.Reads
+	s.BytesRead -= earlier.BytesRead
+	s.Retries -= earlier.Retries
+	s.Failures -= earlier.Failures
+	s.Evictions -= earlier.Evictions
+	s.WaitTime -= earlier.WaitTime
+	s.Guessed -= earlier.Guessed
+	s.Useful -= earlier.Useful
+	s.Wasted -= earlier.Wasted
+	s.WastedRead -= earlier.WastedRead
+	return s
+}
