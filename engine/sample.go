@@ -106,6 +106,7 @@ type Sampler struct {
 	recent history
 	undo   []candidate // what the logits were before bias and penalties
 	kept   []candidate
+	near   int       // see chooseNear
 	sums   []float64 // weights by bucket, see nucleus
 }
 
@@ -115,7 +116,7 @@ func NewSampler(set Sampling, vocab int, banned []int32) (*Sampler, error) {
 	if err := set.Validate(vocab); err != nil {
 		return nil, err
 	}
-	s := &Sampler{set: set, seed: set.Seed}
+	s := &Sampler{set: set, seed: set.Seed, near: nearest}
 	if s.seed == -1 {
 		s.seed = rand.Int64()
 	}
@@ -208,8 +209,19 @@ func (s *Sampler) chooseFew(logits []float32, k int) (int32, error) {
 		return -1, err
 	}
 	c := s.kept
-	c = c[:keepTopP(c, s.set.TopP)]
-	c = c[:keepMinP(c, s.set.MinP)]
+	var total float64
+	if s.set.TopP < 1 {
+		for i := range c {
+			total += exp(float64(c[i].logit) - float64(c[0].logit))
+		}
+		n, _ := keepTopP(c, s.set.TopP, total)
+		c = c[:n]
+	}
+	return s.draw(c[:keepMinP(c, s.set.MinP)]), nil
+}
+
+// draw chooses one of the sorted candidates at the temperature.
+func (s *Sampler) draw(c []candidate) int32 {
 	best, t := float64(c[0].logit), float64(s.set.Temperature)
 	var total float64
 	for i := range c {
@@ -218,27 +230,22 @@ func (s *Sampler) chooseFew(logits []float32, k int) (int32, error) {
 	at := s.rng.Float64() * total
 	for i := range c {
 		if at -= exp((float64(c[i].logit) - best) / t); at < 0 {
-			return c[i].id, nil
+			return c[i].id
 		}
 	}
-	return c[0].id, nil // rounding left a rest
+	return c[0].id // rounding left a rest
 }
 
-// keepTopP returns how many of the sorted candidates reach the share p together.
-func keepTopP(c []candidate, p float32) int {
-	if p >= 1 {
-		return len(c)
-	}
-	var total, sum float64
-	for i := range c {
-		total += exp(float64(c[i].logit) - float64(c[0].logit))
-	}
+// keepTopP returns how many of the sorted candidates reach the share p of the weight total
+// together, and whether they do. Weights are relative to the first one's.
+func keepTopP(c []candidate, p float32, total float64) (int, bool) {
+	var sum float64
 	for i := range c {
 		if sum += exp(float64(c[i].logit) - float64(c[0].logit)); sum >= float64(p)*total {
-			return i + 1
+			return i + 1, true
 		}
 	}
-	return len(c)
+	return len(c), false
 }
 
 // keepMinP returns how many of the sorted candidates have at least p of the best one's probability.
@@ -255,9 +262,37 @@ func keepMinP(c []candidate, p float32) int {
 // minPLogit is the least logit that min-p keeps.
 func minPLogit(best, p float32) float64 { return float64(best) + math.Log(float64(p)) }
 
+// nearest is how many of the largest logits are looked at before all of them where top-k is off.
+const nearest = 512
+
+// chooseNear runs top-p and min-p over the largest logits only. It is done if they cut among those,
+// which they nearly always do, and the outcome is the same as over all.
+func (s *Sampler) chooseNear(logits []float32) (id int32, done bool, err error) {
+	if s.kept, err = topK(s.kept[:0], logits, s.near); err != nil {
+		return -1, false, err
+	}
+	c := s.kept
+	n := keepMinP(c, s.set.MinP)
+	done = n < len(c)
+	if s.set.TopP < 1 {
+		m, reached := keepTopP(c[:n], s.set.TopP, sumExp(logits, c[0].logit))
+		n, done = m, done || reached
+	}
+	if !done {
+		return -1, false, nil
+	}
+	return s.draw(c[:n]), true, nil
+}
+
 // chooseAll runs the chain without top-k. A list of the whole vocabulary would be megabytes, so
-// top-p and min-p become one least logit and the draw goes over the row itself.
+// where the largest logits are not enough, top-p and min-p become one least logit and the draw
+// goes over the row itself.
 func (s *Sampler) chooseAll(logits []float32) (int32, error) {
+	if s.set.TopP < 1 || s.set.MinP > 0 {
+		if id, done, err := s.chooseNear(logits); done || err != nil {
+			return id, err
+		}
+	}
 	best, err := largest(logits)
 	if err != nil {
 		return -1, err
@@ -268,7 +303,7 @@ func (s *Sampler) chooseAll(logits []float32) (int32, error) {
 	}
 	floor := minPLogit(best.logit, s.set.MinP)
 	t, top := float64(s.set.Temperature), float64(best.logit)
-	draw := func(at float64) (int32, float64) {
+	walk := func(at float64) (int32, float64) {
 		var sum float64
 		left := ties
 		for i, v := range logits {
@@ -287,8 +322,8 @@ func (s *Sampler) chooseAll(logits []float32) (int32, error) {
 		}
 		return best.id, sum
 	}
-	_, total := draw(math.Inf(1))
-	id, _ := draw(s.rng.Float64() * total)
+	_, total := walk(math.Inf(1))
+	id, _ := walk(s.rng.Float64() * total)
 	return id, nil
 }
 

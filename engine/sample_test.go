@@ -224,7 +224,9 @@ func TestChainAgainstSorting(t *testing.T) {
 		want := reference(logits, set)
 		const draw = 4000
 		got := map[int32]float64{}
-		for _, id := range draws(t, newSampler(t, set, n), logits, draw) {
+		s := newSampler(t, set, n)
+		s.near = 1 + r.IntN(n) // so that it is often not enough
+		for _, id := range draws(t, s, logits, draw) {
 			got[id] += 1.0 / draw
 		}
 		for id := range got {
@@ -429,6 +431,7 @@ var settings = map[string]Sampling{
 	"greedy":   {},
 	"default":  {Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1, RepeatLastN: 64},
 	"top_p":    {Temperature: 0.8, TopP: 0.95},
+	"flat":     {Temperature: 0.8, TopP: 0.95}, // where the largest logits are not enough
 	"no limit": {Temperature: 0.8, TopP: 1},
 }
 
@@ -456,13 +459,19 @@ func BenchmarkNext(b *testing.B) {
 	r := rand.New(rand.NewPCG(7, 8))
 	logits := make([]float32, 248320)
 	for i := range logits {
-		logits[i] = float32(r.NormFloat64() * 3)
+		logits[i] = float32(r.NormFloat64() * 2.5)
+	}
+	for i := range 50 { // what fits the text stands out
+		logits[r.IntN(len(logits))] = 24 - float32(i)/4
 	}
 	for name, set := range settings {
 		b.Run(name, func(b *testing.B) {
 			s, err := NewSampler(set, len(logits), nil)
 			if err != nil {
 				b.Fatal(err)
+			}
+			if name == "flat" {
+				s.near = 1
 			}
 			for b.Loop() {
 				id, err := s.Next(logits)
