@@ -21,7 +21,8 @@ const (
 
 const (
 	rangeLimit = 100_000 // numbers of one range, as in Jinja's sandbox
-	stackLimit = 20_000  // frames of the Go stack: about a thousand macros inside each other
+	stackLimit = 10_000  // frames of the Go stack: about five hundred macros inside each other
+	stackCheck = 16      // calls of macros between two looks at the stack, which take long
 )
 
 type arguments = map[string]jinja.Value
@@ -41,7 +42,7 @@ func addFunctions(vars map[string]jinja.Value, now time.Time) {
 	add(filterJSON, toJSON)
 	add(reserved+"split", func(args []jinja.Value, _ arguments) (jinja.Value, error) { return split(args, false) })
 	add(reserved+"rsplit", func(args []jinja.Value, _ arguments) (jinja.Value, error) { return split(args, true) })
-	add(checkDepth, depth)
+	add(checkDepth, depth())
 }
 
 // at names the place of a call in the template, which prepare adds to calls that may fail.
@@ -132,13 +133,17 @@ func split(args []jinja.Value, right bool) (jinja.Value, error) {
 	return jinja.NewList(items), nil
 }
 
-// depth fails where macros call themselves without end, which would end the process; its output is empty.
-func depth([]jinja.Value, arguments) (jinja.Value, error) {
-	var pc [1]uintptr
-	if runtime.Callers(stackLimit, pc[:]) > 0 {
-		return jinja.Value{}, errors.New("macros are nested too deep")
+// depth makes the function that every macro calls first: it fails where macros call themselves without end, which would
+// end the process. Its output is empty.
+func depth() func([]jinja.Value, arguments) (jinja.Value, error) {
+	calls := 0
+	return func([]jinja.Value, arguments) (jinja.Value, error) {
+		var pc [1]uintptr
+		if calls++; calls%stackCheck == 0 && runtime.Callers(stackLimit, pc[:]) > 0 {
+			return jinja.Value{}, errors.New("macros are nested too deep")
+		}
+		return jinja.NewString(""), nil
 	}
-	return jinja.NewString(""), nil
 }
 
 // strftime formats a time as Python does in the C locale; unknown directives stay.
