@@ -6,10 +6,20 @@ import (
 	"slices"
 )
 
+// atMost reports that no logit is above t or NaN: true for nearly all of a row once t has risen.
+func atMost(a *[8]float32, t float32) bool {
+	return a[0] <= t && a[1] <= t && a[2] <= t && a[3] <= t && a[4] <= t && a[5] <= t && a[6] <= t && a[7] <= t
+}
+
 // largest returns the first of the largest logits; the error is ErrNaN.
 func largest(logits []float32) (candidate, error) {
 	best, at := float32(math.Inf(-1)), -1
-	for i, v := range logits {
+	for i := 0; i < len(logits); i++ {
+		if i+8 <= len(logits) && atMost((*[8]float32)(logits[i:]), best) {
+			i += 7
+			continue
+		}
+		v := logits[i]
 		if v <= best { // false for NaN
 			continue
 		}
@@ -30,7 +40,12 @@ func largest(logits []float32) (candidate, error) {
 func topK(c []candidate, logits []float32, k int) ([]candidate, error) {
 	c = slices.Grow(c, k)
 	least := float32(math.Inf(-1))
-	for i, v := range logits {
+	for i := 0; i < len(logits); i++ {
+		if i+8 <= len(logits) && atMost((*[8]float32)(logits[i:]), least) {
+			i += 7
+			continue
+		}
+		v := logits[i]
 		if v <= least {
 			continue
 		}

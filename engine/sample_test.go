@@ -338,10 +338,13 @@ func TestNotFinite(t *testing.T) {
 	inf := float32(math.Inf(1))
 	for _, set := range []Sampling{{}, {Temperature: 1, TopP: 0.9}, {Temperature: 1, TopP: 0.9, TopK: 2}} {
 		for _, bad := range []float32{float32(math.NaN()), inf} {
-			for at := range 5 {
-				logits := []float32{0, 4, 1, 3, 2}
+			for at := range 20 { // rows are looked at by eights
+				logits := make([]float32, 20)
+				for i := range logits {
+					logits[i] = float32((i * 7) % 20)
+				}
 				logits[at] = bad
-				s := newSampler(t, set, 5)
+				s := newSampler(t, set, len(logits))
 				if _, err := s.Next(logits); !errors.Is(err, ErrNaN) {
 					t.Errorf("%v at %d, %+v: %v", bad, at, set, err)
 				}
