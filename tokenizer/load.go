@@ -130,7 +130,7 @@ func (t *Tokenizer) addTokens(tokens []string, x *index) error {
 	for id, s := range tokens {
 		plain := false
 		switch t.types[id] {
-		case typeNormal, typeByte, 0:
+		case typeNormal, typeByte, typeUndefined:
 			t.text, plain = appendBytes(t.text, s)
 		default:
 			t.text = append(t.text, s...)
@@ -139,7 +139,13 @@ func (t *Tokenizer) addTokens(tokens []string, x *index) error {
 		}
 		t.ends = append(t.ends, uint32(len(t.text)))
 		if plain {
-			x.add(int32(id))
+			plain = x.add(int32(id))
+		}
+		switch {
+		case !plain && t.types[id] == typeNormal:
+			t.types[id] = typeRaw
+		case t.types[id] == typeControl && (s == "<think>" || s == "</think>"):
+			t.types[id] = typeTag
 		}
 	}
 	return nil
@@ -148,7 +154,7 @@ func (t *Tokenizer) addTokens(tokens []string, x *index) error {
 // addMerges reads "left right" by rank. A merge need not make a token: such symbols have numbers from t.size on.
 func (t *Tokenizer) addMerges(merges []string, x *index) error {
 	t.merges = newMergeTable(len(merges))
-	var pair []byte
+	var pair []byte // left and right, one behind the other
 	for rank, m := range merges {
 		cut := 0
 		if len(m) > 1 {
@@ -157,29 +163,17 @@ func (t *Tokenizer) addMerges(merges []string, x *index) error {
 		if cut == 0 || cut == len(m)-1 {
 			return fmt.Errorf("%w: %s[%d] is %q, want two tokens with a space between", ErrVocab, keyMerges, rank, m)
 		}
-		left, ok := appendBytes(pair[:0], m[:cut])
-		pair, ok2 := appendBytes(left, m[cut+1:])
+		var ok, ok2 bool
+		pair, ok = appendBytes(pair[:0], m[:cut])
+		n := len(pair)
+		pair, ok2 = appendBytes(pair, m[cut+1:])
 		if !ok || !ok2 {
 			continue // not of the byte alphabet: no text can reach it
 		}
-		n := len(left)
 		val := uint64(rank)<<32 | uint64(uint32(x.symbol(pair)))
-		t.merges.add(x.symbol(pair[:n]), x.symbol(pair[n:]), val)
+		t.merges.add(x.part(pair[:n]), x.part(pair[n:]), val)
 	}
 	return nil
-}
-
-// symbol finds or makes the symbol of b.
-func (x *index) symbol(b []byte) int32 {
-	if id, ok := x.find(b); ok {
-		return id
-	}
-	t := x.t
-	id := int32(len(t.ends))
-	t.text = append(t.text, b...)
-	t.ends = append(t.ends, uint32(len(t.text)))
-	x.add(id)
-	return id
 }
 
 func (t *Tokenizer) loadSpecial(f *gguf.File) error {

@@ -17,7 +17,7 @@ func newSpecials(t *Tokenizer) specials {
 	var s specials
 	for id := range int32(t.size) {
 		switch t.types[id] {
-		case typeUnknown, typeControl, typeUser:
+		case typeUnknown, typeControl, typeUser, typeTag:
 			if len(t.symbol(id)) > 0 {
 				s.ids = append(s.ids, id)
 			}

@@ -19,12 +19,15 @@ var (
 
 // Token types as numbered in tokenizer.ggml.token_type.
 const (
-	typeNormal  = 1
-	typeUnknown = 2
-	typeControl = 3 // matched in text only where special tokens are asked for
-	typeUser    = 4 // matched in any text
-	typeUnused  = 5
-	typeByte    = 6
+	typeUndefined = 0
+	typeNormal    = 1
+	typeUnknown   = 2
+	typeControl   = 3 // matched in text only where special tokens are asked for
+	typeUser      = 4 // matched in any text
+	typeUnused    = 5
+	typeByte      = 6
+	typeRaw       = 7 // not in files: a normal token that no merge can make, as it is not written in the byte alphabet
+	typeTag       = 8 // not in files: a control token that is text in answers, because it bounds thinking text
 )
 
 // Tokenizer is safe for use by many goroutines.
@@ -88,7 +91,7 @@ func (t *Tokenizer) Control() []string {
 func (t *Tokenizer) Bytes() int64 {
 	n := cap(t.text) + 4*cap(t.ends) + cap(t.types) + 16*cap(t.merges.keys) + t.special.bytes()
 	if t.whole != nil {
-		n += 4 * cap(t.whole.slots)
+		n += 8 * cap(t.whole.slots)
 	}
 	return int64(n)
 }

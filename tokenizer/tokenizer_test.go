@@ -156,17 +156,21 @@ func wantError(t *testing.T, name string, err, kind error, say ...string) {
 	}
 }
 
+// alphabet lists the characters that stand for bytes.
+func alphabet() (out []string) {
+	for r, b := range byteOf {
+		if b != 0 {
+			out = append(out, string(rune(r)))
+		}
+	}
+	return out
+}
+
 // vocabulary builds a file with the 256 bytes, "ab", and a control token; change edits it.
 func vocabulary(t testing.TB, change func(set func(key string, value any))) (*Tokenizer, error) {
 	t.Helper()
-	var tokens []string
-	var types []int32
-	for r, b := range byteOf {
-		if b != 0 {
-			tokens, types = append(tokens, string(rune(r))), append(types, typeNormal)
-		}
-	}
-	tokens, types = append(tokens, "ab", "<|x|>"), append(types, typeNormal, typeControl)
+	tokens, types := append(alphabet(), "ab", "<|x|>"), slices.Repeat([]int32{typeNormal}, 257)
+	types = append(types, typeControl)
 	values := map[string]any{
 		"general.architecture": "test", keyModel: "gpt2", keyPre: "qwen2", keyTokens: tokens, keyTypes: types,
 		keyMerges: []string{"a b"}, endKeys[0]: uint32(257),
@@ -209,6 +213,27 @@ func TestVocabularyErrors(t *testing.T) {
 	} {
 		_, err := vocabulary(t, func(set func(string, any)) { set(c.key, c.value) })
 		wantError(t, fmt.Sprint(c.key, "=", c.value), err, c.kind, c.say...)
+	}
+}
+
+// Tags of thinking text are control tokens in some vocabularies; an answer shows them all the same.
+func TestThinkingTags(t *testing.T) {
+	k, err := vocabulary(t, func(set func(string, any)) {
+		tokens, types := alphabet(), slices.Repeat([]int32{typeNormal}, 256)
+		set(keyTokens, append(tokens, "<think>", "<|x|>"))
+		set(keyTypes, append(types, typeControl, typeControl))
+		set(keyMerges, []string{})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const text = "<think>a<|x|>"
+	ids := k.Encode(text, true)
+	if len(ids) != 3 || len(k.Encode(text, false)) != len(text) || len(k.Control()) != 2 {
+		t.Errorf("%q is %v, and %v if taken literally; control tokens are %q", text, ids, k.Encode(text, false), k.Control())
+	}
+	if got := k.Decode(ids, false); got != "<think>a" || stream(k, ids) != got {
+		t.Errorf("an answer shows %q, streamed %q", got, stream(k, ids))
 	}
 }
 
@@ -466,13 +491,8 @@ func BenchmarkNew(b *testing.B) {
 // largeVocabulary writes a vocabulary in which every token beyond the bytes is made by a merge of two earlier ones.
 func largeVocabulary(b testing.TB, n int) string {
 	r := rand.New(rand.NewPCG(3, 3))
-	var tokens, merges []string
+	tokens, merges := alphabet(), []string(nil)
 	seen := map[string]bool{}
-	for c, v := range byteOf {
-		if v != 0 {
-			tokens = append(tokens, string(rune(c)))
-		}
-	}
 	for len(tokens) < n {
 		left, right := tokens[r.IntN(len(tokens))], tokens[r.IntN(256)]
 		if t := left + right; !seen[t] && len(t) < 16 {
