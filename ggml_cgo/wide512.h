@@ -1,0 +1,1 @@
+#define WIDE_TABLE
