@@ -22,12 +22,13 @@ type history struct {
 	guess   []float32 // probability that the next visit of its layer uses it, 0: no guess
 }
 
-// Memories of the two averages in tokens, and the weight of the short one in rate. Chosen by BenchmarkPolicies of
-// package sim (see there): flat around these values.
+// Memories of the two averages in tokens, and the weight of the short one in rate. BenchmarkPolicies of package sim chose
+// them, on routes shaped after measured ones: 3 to 10 tokens, 40 to 200 tokens and 0.2 to 0.5 differ by less than 2 points
+// of hit rate, and all of them beat the other policies from 7 to 37 % of the experts in memory.
 const (
-	shortTokens = 6
-	longTokens  = 96
-	shortWeight = 0.35
+	shortTokens = 4
+	longTokens  = 64
+	shortWeight = 0.4
 )
 
 // decays are powers of the two averages' factors; beyond the table the average is taken for 0.
