@@ -37,6 +37,14 @@ package ggml_cgo
 #cgo nocallback epq_rope
 #cgo noescape epq_conv
 #cgo nocallback epq_conv
+#cgo noescape epq_store_kv
+#cgo nocallback epq_store_kv
+#cgo noescape epq_attend
+#cgo nocallback epq_attend
+#cgo noescape epq_merge
+#cgo nocallback epq_merge
+#cgo noescape epq_delta
+#cgo nocallback epq_delta
 
 #define V(i) vec_tables[i]
 static inline void epq_rms_norm(int s, float *y, const float *x, const float *w, ptrdiff_t n, float eps) { V(s)->rms_norm(y, x, w, n, eps); }
@@ -60,6 +68,18 @@ static inline void epq_rope(int s, float *x, const float *c, const float *d, ptr
 }
 static inline void epq_conv(int s, float *y, const float *u, const float *w, float *st, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, int taps, int silu) {
     V(s)->conv(y, u, w, st, n, c0, c1, taps, silu);
+}
+static inline void epq_store_kv(int s, uint8_t *dst, const float *x, ptrdiff_t n, int type) { V(s)->store_kv(dst, x, n, type); }
+static inline void epq_attend(int s, float *part, const float *q, ptrdiff_t rows, const int32_t *limit, const uint8_t *k, const uint8_t *v,
+                              const struct vec_cache *c, ptrdiff_t from, ptrdiff_t to, float scale) {
+    V(s)->attend(part, q, rows, limit, k, v, c, from, to, scale);
+}
+static inline void epq_merge(int s, float *out, const float *parts, ptrdiff_t n, ptrdiff_t stride, ptrdiff_t dv, const float *sink) {
+    V(s)->merge(out, parts, n, stride, dv, sink);
+}
+static inline void epq_delta(int s, float *state, const float *q, const float *k, const float *v, const float *decay, const float *beta, float *o,
+                             const struct vec_delta *d) {
+    V(s)->delta(state, q, k, v, decay, beta, o, d);
 }
 */
 import "C"
@@ -144,4 +164,20 @@ func (s *VecSet) RopeAdjacent(x, cos, sin []float32) {
 
 func (s *VecSet) Conv(y, u, w, state []float32, channels, c0, c1, taps int, silu bool) {
 	C.epq_conv(s.table, fp(y), fp(u), fp(w), fp(state), C.ptrdiff_t(channels), C.ptrdiff_t(c0), C.ptrdiff_t(c1), C.int(taps), flag(silu))
+}
+
+func (s *VecSet) StoreKV(dst []byte, x []float32, cacheType int) {
+	C.epq_store_kv(s.table, bp(dst), fp(x), ln(x), C.int(cacheType))
+}
+
+func (s *VecSet) Attend(part, q []float32, rows int, limit []int32, k, v []byte, c *CacheShape, from, to int, scale float32) {
+	C.epq_attend(s.table, fp(part), fp(q), C.ptrdiff_t(rows), ip(limit), bp(k), bp(v), (*C.struct_vec_cache)(unsafe.Pointer(c)), C.ptrdiff_t(from), C.ptrdiff_t(to), C.float(scale))
+}
+
+func (s *VecSet) Merge(out, parts []float32, count, stride int, sink []float32) {
+	C.epq_merge(s.table, fp(out), fp(parts), C.ptrdiff_t(count), C.ptrdiff_t(stride), ln(out), fp(sink))
+}
+
+func (s *VecSet) Delta(state, q, k, v, decay, beta, o []float32, d *DeltaShape) {
+	C.epq_delta(s.table, fp(state), fp(q), fp(k), fp(v), fp(decay), fp(beta), fp(o), (*C.struct_vec_delta)(unsafe.Pointer(d)))
 }
