@@ -13,6 +13,7 @@ type Request struct {
 	Sampling  Sampling
 	Stop      []string // the text ends before the first of these
 	IgnoreEOS bool     // end tokens are never chosen
+	Logprobs  bool     // report them, with Sampling.TopLogprobs alternatives
 }
 
 // Event is what a running request reports: a piece of prompt read, or text made.

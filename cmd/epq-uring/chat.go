@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/epq-uring/epq-uring/chat"
+	"github.com/epq-uring/epq-uring/engine"
+)
+
+// conversation is a chat at the terminal.
+type conversation struct {
+	c        *cli.Command
+	e        *engine.Engine
+	system   string
+	sampling engine.Sampling
+	messages []chat.Message
+	last     string // report of the last answer
+}
+
+const chatHelp = `/set system TEXT           set the system message
+/set parameter NAME VALUE  temperature, top_k, top_p, min_p, seed
+/show                      how the model was loaded, and the last answer's statistics
+/clear                     forget the conversation
+/bye                       leave (also Ctrl-D); Ctrl-C stops an answer
+`
+
+// chatLoop reads questions from the terminal until /bye.
+func chatLoop(ctx context.Context, c *cli.Command, o engine.Options) error {
+	e, err := open(ctx, c, o)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	v := &conversation{c: c, e: e, system: c.String("system"), sampling: sampling(c)}
+	in, out := bufio.NewScanner(c.Root().Reader), c.Root().Writer
+	in.Buffer(nil, 1<<20)
+	for {
+		fmt.Fprint(out, ">>> ")
+		if !in.Scan() {
+			fmt.Fprintln(out)
+			return in.Err()
+		}
+		line := strings.TrimSpace(in.Text())
+		switch {
+		case line == "":
+		case line == "/bye":
+			return nil
+		case strings.HasPrefix(line, "/"):
+			fmt.Fprint(out, v.command(line))
+		default:
+			if err := v.answer(ctx, line); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// command carries out a line that begins with a slash and returns what to print.
+func (v *conversation) command(line string) string {
+	f := strings.Fields(line)
+	switch {
+	case f[0] == "/clear":
+		v.messages = nil
+		return "conversation cleared\n"
+	case f[0] == "/show":
+		return v.e.FirstLine() + "\n" + v.last
+	case f[0] == "/set" && len(f) >= 3 && f[1] == "system":
+		v.system, v.messages = strings.TrimSpace(line[strings.Index(line, "system")+6:]), nil
+		return "system message set, conversation cleared\n"
+	case f[0] == "/set" && len(f) == 4 && f[1] == "parameter":
+		return v.set(f[2], f[3])
+	}
+	return chatHelp
+}
+
+func (v *conversation) set(name, value string) string {
+	s := v.sampling
+	to := map[string]any{
+		"temperature": &s.Temperature, "temp": &s.Temperature, "top_k": &s.TopK, "top_p": &s.TopP, "min_p": &s.MinP, "seed": &s.Seed,
+	}[strings.ReplaceAll(name, "-", "_")]
+	if to == nil {
+		return "no parameter " + name + "; there are temperature, top_k, top_p, min_p, seed\n"
+	}
+	if _, err := fmt.Sscan(value, to); err != nil {
+		return fmt.Sprintf("%s cannot be %q\n", name, value)
+	}
+	if err := s.Validate(v.e.Vocab()); err != nil {
+		return err.Error() + "\n"
+	}
+	v.sampling = s
+	return name + " = " + value + "\n"
+}
+
+// answer generates one answer; Ctrl-C ends it, not the chat.
+func (v *conversation) answer(ctx context.Context, question string) error {
+	ctx, stop := signal.NotifyContext(context.WithoutCancel(ctx), os.Interrupt)
+	defer stop()
+	ms := append(v.messages, chat.Message{Role: "user", Content: question})
+	all := ms
+	if v.system != "" {
+		all = append([]chat.Message{{Role: "system", Content: v.system}}, ms...)
+	}
+	tokens, _, err := v.e.EncodeChat(chat.Input{Messages: all})
+	if err != nil {
+		return err
+	}
+	before, err := v.e.Stats()
+	if err != nil {
+		return err
+	}
+	out := v.c.Root().Writer
+	text := ""
+	r, err := v.e.Generate(ctx, engine.Request{
+		Tokens: tokens, MaxTokens: v.c.Int("predict"), Sampling: v.sampling, Stop: v.c.StringSlice("stop"), IgnoreEOS: v.c.Bool("ignore-eos"),
+	}, func(ev engine.Event) error {
+		text += ev.Text
+		_, err := io.WriteString(out, ev.Text)
+		return err
+	})
+	fmt.Fprintln(out)
+	var full *engine.ContextError
+	switch {
+	case errors.As(err, &full):
+		fmt.Fprintln(out, full.Error()+", or /clear")
+		return nil
+	case errors.Is(err, context.Canceled): // what was said so far stays
+	case err != nil:
+		return err
+	default:
+		after, err := v.e.Stats()
+		if err != nil {
+			return err
+		}
+		v.last = newReport(v.e, r, before, after).line() + "\n"
+		if v.c.Bool("verbose") {
+			fmt.Fprint(v.c.Root().ErrWriter, v.last)
+		}
+	}
+	v.messages = append(ms, chat.Message{Role: "assistant", Content: text})
+	return nil
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/epq-uring/epq-uring/engine"
+)
+
+// env names the variables of a flag: ours, and llama.cpp's where it has the same flag.
+func env(flag string, others ...string) cli.ValueSourceChain {
+	return cli.EnvVars(append([]string{"EPQ_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}, others...)...)
+}
+
+// modelFlags are the flags of every command that loads a model.
+func modelFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "GGUF `FILE`, any shard, or the folder of a set (default: the embedded demo model)", Sources: env("model", "LLAMA_ARG_MODEL")},
+		&cli.StringFlag{Name: "ram", Value: "auto", Usage: "memory the process may use: `SIZE` (8GiB), auto, or min (the smallest that works)", Sources: env("ram")},
+		&cli.IntFlag{Name: "ram-budget-mb", Usage: "the same in MiB", Sources: env("ram-budget-mb", "RAM_BUDGET_MB")},
+		&cli.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "compute threads (default: the CPU quota)", Sources: env("threads", "LLAMA_ARG_THREADS")},
+		&cli.IntFlag{Name: "ctx-size", Aliases: []string{"c"}, Value: -1, DefaultText: "the smaller of 8192 and the model's", Usage: "context in tokens; 0: the largest that fits", Sources: env("ctx-size", "LLAMA_ARG_CTX_SIZE")},
+		&cli.IntFlag{Name: "batch-size", Aliases: []string{"b"}, Value: 2048, Usage: "prompt tokens between two looks at other requests", Sources: env("batch-size", "LLAMA_ARG_BATCH")},
+		&cli.IntFlag{Name: "ubatch-size", Aliases: []string{"ub"}, Value: 512, Usage: "tokens of one forward pass", Sources: env("ubatch-size", "LLAMA_ARG_UBATCH")},
+		&cli.StringFlag{Name: "cache-type-k", Aliases: []string{"ctk"}, Value: "f16", Usage: "type of the KV cache's keys: f16, f32, q8_0", Sources: env("cache-type-k", "LLAMA_ARG_CACHE_TYPE_K")},
+		&cli.StringFlag{Name: "cache-type-v", Aliases: []string{"ctv"}, Value: "f16", Usage: "type of the KV cache's values: f16, f32, q8_0", Sources: env("cache-type-v", "LLAMA_ARG_CACHE_TYPE_V")},
+		&cli.StringFlag{Name: "backend", Value: "auto", Usage: "I/O path: auto, ring, pread, null (reads nothing: for measuring)", Sources: env("backend")},
+		&cli.StringFlag{Name: "kernels", Usage: "kernel set: scalar, avx2, avxvnni, avx512, neon (default: the best)", Sources: env("kernels")},
+		&cli.StringFlag{Name: "evict-policy", Usage: "which expert makes room: auto, lru, least_stale, lfu", Sources: env("evict-policy", "SDQ_EVICT_POLICY")},
+		&cli.IntFlag{Name: "evict-stale-tokens", Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
+		&cli.StringFlag{Name: "resident", Value: "mmap", Usage: "weights outside the experts: mmap (pages of the file) or copy (anonymous, huge pages)", Sources: env("resident")},
+		&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say more on stderr"},
+	}
+}
+
+// options reads modelFlags. Without a model the demo is unpacked.
+func options(c *cli.Command) (engine.Options, error) {
+	o := engine.Options{
+		Model: c.String("model"), RAM: c.String("ram"), Threads: c.Int("threads"), Batch: c.Int("batch-size"), UBatch: c.Int("ubatch-size"),
+		CacheTypeK: c.String("cache-type-k"), CacheTypeV: c.String("cache-type-v"), Backend: c.String("backend"), Kernels: c.String("kernels"),
+		EvictPolicy: c.String("evict-policy"), StaleTokens: c.Int("evict-stale-tokens"), Resident: c.String("resident"),
+	}
+	switch n := c.Int("ctx-size"); {
+	case n == 0:
+		o.Context = -1
+	case n > 0:
+		o.Context = n
+	case c.IsSet("ctx-size"):
+		return o, fmt.Errorf("-c is %d, a number of tokens or 0 is needed: %w", n, errUsage)
+	}
+	if mb := c.Int("ram-budget-mb"); mb > 0 && !c.IsSet("ram") {
+		o.RAM = strconv.Itoa(mb) + "MiB"
+	}
+	if o.RAM != "auto" && o.RAM != "min" {
+		if _, err := engine.ParseSize(o.RAM); err != nil {
+			return o, fmt.Errorf("--ram: %w: %w", err, errUsage)
+		}
+	}
+	if o.Model == "" {
+		var err error
+		if o.Model, err = unpackDemo(); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// open loads the model and says on stderr how.
+func open(ctx context.Context, c *cli.Command, o engine.Options) (*engine.Engine, error) {
+	e, err := engine.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	w := c.Root().ErrWriter
+	fmt.Fprintln(w, e.FirstLine())
+	if s := e.LostLine(); s != "" {
+		fmt.Fprintln(w, s)
+	}
+	return e, nil
+}
+
+// readText returns the text of flag, of the file named by fileFlag, of the arguments, or of stdin, in this order.
+func readText(c *cli.Command, flag, fileFlag string, args []string) (string, error) {
+	switch {
+	case c.IsSet(flag):
+		return c.String(flag), nil
+	case c.IsSet(fileFlag):
+		b, err := os.ReadFile(c.String(fileFlag))
+		return string(b), err
+	case len(args) > 0:
+		return strings.Join(args, " "), nil
+	}
+	b, err := io.ReadAll(c.Root().Reader)
+	return string(b), err
+}
+
+// printJSON writes one object to stdout.
+func printJSON(c *cli.Command, v any) error {
+	enc := json.NewEncoder(c.Root().Writer)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// parseIDs reads token ids with commas between.
+func parseIDs(s string) ([]int32, error) {
+	var ids []int32
+	for _, f := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }) {
+		n, err := strconv.ParseInt(f, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a token id: %w", f, errUsage)
+		}
+		ids = append(ids, int32(n))
+	}
+	return ids, nil
+}
+
+// cacheDir is the project's folder in the user's cache directory.
+func cacheDir() (string, error) {
+	d, err := os.UserCacheDir()
+	if err != nil {
+		d = os.TempDir()
+	}
+	d = filepath.Join(d, "epq-uring")
+	return d, os.MkdirAll(d, 0o755)
+}

@@ -1,0 +1,153 @@
+// Command epq-uring runs Mixture-of-Experts models larger than memory: the experts stay in the GGUF file on the SSD and
+// are read, when the router picks them, straight into a bounded arena.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/kernels"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+// errUsage is the kind of an error in the command line: exit 2.
+var errUsage = errors.New("usage")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(Main(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr))
+}
+
+// Main runs one command and returns its exit code: 0 fine, 1 failed, 2 bad usage. A failure is one line on stderr.
+func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	args, ignored := dropForeign(args)
+	if ignored != "" {
+		fmt.Fprintf(stderr, "ignored: %s (no meaning on a CPU that pages experts)\n", ignored)
+	}
+	app := &cli.Command{
+		Name:  "epq-uring",
+		Usage: "run Mixture-of-Experts models larger than memory",
+		Description: "Routed experts stay in the GGUF file and are read through io_uring into an arena that fits the memory you allow.\n" +
+			"Without -m the embedded demo model answers:  epq-uring run \"What is the capital of France?\"",
+		Suggest: true,
+		Reader:  stdin, Writer: stdout, ErrWriter: stderr,
+		HideVersion: true,
+		Commands: []*cli.Command{
+			runCommand(), serveCommand(), logitsCommand(), tokenizeCommand(), inspectCommand(), planCommand(), synthCommand(), versionCommand(),
+		},
+		OnUsageError:   usageError,
+		ExitErrHandler: func(context.Context, *cli.Command, error) {},
+		Action: func(_ context.Context, c *cli.Command) error {
+			if name := c.Args().First(); name != "" {
+				return unknownCommand(c, name)
+			}
+			return cli.ShowRootCommandHelp(c)
+		},
+	}
+	for _, c := range app.Commands {
+		c.OnUsageError = usageError
+		c.Suggest = true
+		c.HideHelpCommand = true
+	}
+	return exitCode(app.Run(ctx, args), stderr)
+}
+
+func usageError(_ context.Context, c *cli.Command, err error, _ bool) error {
+	s := strings.ReplaceAll(err.Error(), "\n", " ")
+	if name, ok := strings.CutPrefix(s, "flag provided but not defined: -"); ok {
+		if near := nearestFlag(c, strings.TrimLeft(name, "-")); near != "" {
+			s += ", did you mean " + near + "?"
+		}
+	}
+	return fmt.Errorf("%s (see epq-uring %s --help): %w", s, c.Name, errUsage)
+}
+
+func unknownCommand(c *cli.Command, name string) error {
+	near := ""
+	if s := cli.SuggestCommand(c.Commands, name); s != "" {
+		near = ", did you mean " + s + "?"
+	}
+	return fmt.Errorf("no command %q%s (see epq-uring --help): %w", name, near, errUsage)
+}
+
+// nearestFlag finds the flag a typo was meant to be.
+func nearestFlag(c *cli.Command, name string) string {
+	if c.Suggest {
+		return cli.SuggestFlag(c.Flags, name, true)
+	}
+	return ""
+}
+
+func exitCode(err error, stderr io.Writer) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(stderr, "epq-uring: interrupted")
+		return 130
+	}
+	fmt.Fprintln(stderr, "epq-uring: "+oneLine(strings.TrimSuffix(err.Error(), ": "+errUsage.Error())))
+	for _, usage := range []error{errUsage, engine.ErrOption, kernels.ErrUnknownSet} {
+		if errors.Is(err, usage) {
+			return 2
+		}
+	}
+	return 1
+}
+
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(s, "\n", "; ")), " ")
+}
+
+// foreign are flags of engines with GPUs that people paste; the number says how many values follow, -1: perhaps one.
+var foreign = map[string]int{
+	"ngl": 1, "n-gpu-layers": 1, "gpu-layers": 1, "fa": -1, "flash-attn": -1, "ot": 1, "override-tensor": 1, "cmoe": 0, "cpu-moe": 0,
+	"ncmoe": 1, "n-cpu-moe": 1, "sm": 1, "split-mode": 1, "ts": 1, "tensor-split": 1, "mg": 1, "main-gpu": 1, "no-mmap": 0, "mlock": 0,
+	"rtr": -1, "run-time-repack": -1, "fmoe": -1, "fused-moe": -1, "mla": 1, "amb": 1, "nkvo": 0, "no-kv-offload": 0, "dev": 1, "device": 1,
+	"jinja": 0, "tb": 1, "threads-batch": 1,
+}
+
+// dropForeign takes such flags out of a command line and names them.
+func dropForeign(args []string) (kept []string, dropped string) {
+	var names []string
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		name, _, hasValue := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		values, ok := foreign[name]
+		if a == "--" {
+			return append(kept, args[i:]...), strings.Join(names, " ")
+		}
+		if !ok || i == 0 || !strings.HasPrefix(a, "-") {
+			kept = append(kept, a)
+			continue
+		}
+		names = append(names, a)
+		if hasValue || i+1 == len(args) {
+			continue
+		}
+		if values == 1 || values == -1 && isSwitch(args[i+1]) {
+			i++
+		}
+	}
+	return kept, strings.Join(names, " ")
+}
+
+func isSwitch(s string) bool {
+	switch s {
+	case "on", "off", "auto", "0", "1", "true", "false":
+		return true
+	}
+	return false
+}

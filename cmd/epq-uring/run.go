@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+	"golang.org/x/term"
+
+	"github.com/epq-uring/epq-uring/chat"
+	"github.com/epq-uring/epq-uring/engine"
+)
+
+// samplingFlags are those of commands that choose tokens.
+func samplingFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "predict", Aliases: []string{"n", "n-predict"}, Value: -1, Usage: "tokens to make; -1: to the end of the context", Sources: env("predict", "LLAMA_ARG_N_PREDICT")},
+		&cli.FloatFlag{Name: "temp", Aliases: []string{"temperature"}, Value: 0.8, Usage: "temperature; 0: always the best token", Sources: env("temp")},
+		&cli.IntFlag{Name: "top-k", Value: 40, Usage: "choose among the K best; 0: all", Sources: env("top-k")},
+		&cli.FloatFlag{Name: "top-p", Value: 0.95, Usage: "choose among the best that reach this probability together", Sources: env("top-p")},
+		&cli.FloatFlag{Name: "min-p", Value: 0.05, Usage: "leave out what has less than this share of the best one's probability", Sources: env("min-p")},
+		&cli.FloatFlag{Name: "repeat-penalty", Value: 1, Usage: "divides the logits of recent tokens; 1: off", Sources: env("repeat-penalty")},
+		&cli.IntFlag{Name: "repeat-last-n", Value: 64, Usage: "tokens that count as recent; -1: all", Sources: env("repeat-last-n")},
+		&cli.FloatFlag{Name: "presence-penalty", Usage: "taken from the logits of recent tokens", Sources: env("presence-penalty")},
+		&cli.FloatFlag{Name: "frequency-penalty", Usage: "taken from the logits of recent tokens for each time", Sources: env("frequency-penalty")},
+		&cli.IntFlag{Name: "seed", Aliases: []string{"s"}, Value: -1, Usage: "of the random choice; -1: another one each time", Sources: env("seed")},
+		&cli.StringSliceFlag{Name: "stop", Usage: "end the answer before this `TEXT`; may be given several times"},
+		&cli.BoolFlag{Name: "ignore-eos", Usage: "never choose an end token", Sources: env("ignore-eos")},
+	}
+}
+
+func sampling(c *cli.Command) engine.Sampling {
+	return engine.Sampling{
+		Temperature: float32(c.Float("temp")), TopK: c.Int("top-k"), TopP: float32(c.Float("top-p")), MinP: float32(c.Float("min-p")),
+		RepeatPenalty: float32(c.Float("repeat-penalty")), RepeatLastN: c.Int("repeat-last-n"), PresencePenalty: float32(c.Float("presence-penalty")),
+		FrequencyPenalty: float32(c.Float("frequency-penalty")), Seed: int64(c.Int("seed")),
+	}
+}
+
+func runCommand() *cli.Command {
+	return &cli.Command{
+		Name:                      "run",
+		Usage:                     "answer a prompt, or chat",
+		ArgsUsage:                 "[MODEL.gguf] [PROMPT]",
+		DisableSliceFlagSeparator: true,
+		Description: "epq-uring run \"What is the capital of France?\"\n" +
+			"epq-uring run -m model-00001-of-00002.gguf --ram 8GiB -p \"Tell me a story\" -n 200\n" +
+			"epq-uring run -m model.gguf --no-chat --temp 0 -f text.txt --json",
+		Flags: append(append(modelFlags(), samplingFlags()...),
+			&cli.StringFlag{Name: "prompt", Aliases: []string{"p"}, Usage: "the prompt `TEXT`"},
+			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "`FILE` with the prompt"},
+			&cli.StringFlag{Name: "system", Aliases: []string{"sys"}, Usage: "system message `TEXT`"},
+			&cli.BoolFlag{Name: "no-chat", Usage: "continue the text as it is, without the chat template"},
+		),
+		Action: run,
+	}
+}
+
+func run(ctx context.Context, c *cli.Command) error {
+	args := c.Args().Slice()
+	o, err := options2(c, &args)
+	if err != nil {
+		return err
+	}
+	if !c.IsSet("prompt") && !c.IsSet("file") && len(args) == 0 && isTerminal(c.Root().Reader) {
+		return chatLoop(ctx, c, o)
+	}
+	text, err := readText(c, "prompt", "file", args)
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		return fmt.Errorf("an empty prompt: give it with -p, -f, as an argument or on stdin: %w", errUsage)
+	}
+	e, err := open(ctx, c, o)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	tokens, err := promptTokens(e, c, text)
+	if err != nil {
+		return err
+	}
+	before, err := e.Stats()
+	if err != nil {
+		return err
+	}
+	out, quiet := c.Root().Writer, c.Bool("json")
+	r, err := e.Generate(ctx, engine.Request{
+		Tokens: tokens, MaxTokens: c.Int("predict"), Sampling: sampling(c), Stop: c.StringSlice("stop"), IgnoreEOS: c.Bool("ignore-eos"),
+	}, func(ev engine.Event) error {
+		if quiet || ev.Text == "" {
+			return nil
+		}
+		_, err := io.WriteString(out, ev.Text)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	after, err := e.Stats()
+	if err != nil {
+		return err
+	}
+	rep := newReport(e, r, before, after)
+	if quiet {
+		return printJSON(c, rep)
+	}
+	if !strings.HasSuffix(r.Text, "\n") {
+		fmt.Fprintln(out)
+	}
+	fmt.Fprintln(c.Root().ErrWriter, rep.line())
+	return nil
+}
+
+// options2 also takes a first argument that names a model file.
+func options2(c *cli.Command, args *[]string) (engine.Options, error) {
+	model := ""
+	if len(*args) > 0 && !c.IsSet("model") && strings.HasSuffix((*args)[0], ".gguf") {
+		model, *args = (*args)[0], (*args)[1:]
+		if err := c.Set("model", model); err != nil {
+			return engine.Options{}, err
+		}
+	}
+	return options(c)
+}
+
+// promptTokens renders a prompt as a chat of one message, or takes it as it is.
+func promptTokens(e *engine.Engine, c *cli.Command, text string) ([]int32, error) {
+	if c.Bool("no-chat") {
+		return e.EncodeText(text), nil
+	}
+	var ms []chat.Message
+	if s := c.String("system"); s != "" {
+		ms = append(ms, chat.Message{Role: "system", Content: s})
+	}
+	ms = append(ms, chat.Message{Role: "user", Content: text})
+	ids, _, err := e.EncodeChat(chat.Input{Messages: ms})
+	return ids, err
+}
+
+func isTerminal(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

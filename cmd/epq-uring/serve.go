@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/rs/zerolog"
+	"github.com/urfave/cli/v3"
+
+	"github.com/epq-uring/epq-uring/chat"
+	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/server"
+)
+
+func serveCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "serve",
+		Usage:       "answer over HTTP, as OpenAI's API does",
+		Description: "epq-uring serve -m model.gguf --ram 8GiB --port 22222\ncurl localhost:22222/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}'",
+		Flags: append(append(modelFlags(), samplingFlags()...),
+			&cli.StringFlag{Name: "host", Value: "127.0.0.1", Usage: "address to listen at", Sources: env("host", "HOST", "LLAMA_ARG_HOST")},
+			&cli.IntFlag{Name: "port", Value: 22222, Usage: "port to listen at", Sources: env("port", "PORT", "LLAMA_ARG_PORT")},
+			&cli.IntFlag{Name: "parallel", Aliases: []string{"np"}, Value: 1, Usage: "requests answered side by side", Sources: env("parallel", "LLAMA_ARG_N_PARALLEL")},
+			&cli.IntFlag{Name: "queue", Value: 64, Usage: "requests that may wait", Sources: env("queue")},
+			&cli.StringFlag{Name: "api-key-file", Usage: "`FILE` with keys, one a line; a request must bring one", Sources: env("api-key-file")},
+			&cli.StringSliceFlag{Name: "cors", Usage: "origin of web pages that may call; * for all", Sources: env("cors")},
+			&cli.StringFlag{Name: "max-body", Value: "16MiB", Usage: "largest request body", Sources: env("max-body")},
+			&cli.StringFlag{Name: "tls-cert", Usage: "PEM `FILE`", Sources: env("tls-cert")},
+			&cli.StringFlag{Name: "tls-key", Usage: "PEM `FILE`", Sources: env("tls-key")},
+		),
+		Action: serve,
+	}
+}
+
+func serve(ctx context.Context, c *cli.Command) error {
+	o, err := options(c)
+	if err != nil {
+		return err
+	}
+	o.Parallel, o.Queue = c.Int("parallel"), c.Int("queue")
+	so, err := serverOptions(c)
+	if err != nil {
+		return err
+	}
+	// A taken port is found before a model is loaded; meanwhile /health says that it is loading.
+	l, err := net.Listen("tcp", net.JoinHostPort(c.String("host"), strconv.Itoa(c.Int("port"))))
+	if err != nil {
+		return fmt.Errorf("cannot listen: %w; choose another --port", err)
+	}
+	s := server.New(nil, so)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	e, err := open(ctx, c, o)
+	if err != nil {
+		return errors.Join(err, s.Shutdown(ctx))
+	}
+	defer e.Close()
+	s.Ready(serverEngine{e})
+	fmt.Fprintf(c.Root().ErrWriter, "listening at http://%s\n", l.Addr())
+	return waitAndStop(ctx, s, served)
+}
+
+// waitAndStop serves until a signal; then running streams finish, and a second signal ends at once.
+func waitAndStop(ctx context.Context, s *server.Server, served chan error) error {
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	again, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := s.Shutdown(again); err != nil {
+		return context.Canceled
+	}
+	return <-served
+}
+
+func serverOptions(c *cli.Command) (server.Options, error) {
+	s := sampling(c)
+	o := server.Options{
+		CORS: c.StringSlice("cors"), Parallel: c.Int("parallel"), Queue: c.Int("queue"), DefaultSampling: &s,
+		TLSCert: c.String("tls-cert"), TLSKey: c.String("tls-key"), Log: zerolog.New(c.Root().ErrWriter).With().Timestamp().Logger(),
+	}
+	var err error
+	if o.MaxBody, err = engine.ParseSize(c.String("max-body")); err != nil {
+		return o, err
+	}
+	if path := c.String("api-key-file"); path != "" {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return o, err
+		}
+		if o.APIKeys = strings.Fields(string(b)); len(o.APIKeys) == 0 {
+			return o, fmt.Errorf("--api-key-file: %s holds no key: %w", path, errUsage)
+		}
+	}
+	return o, nil
+}
+
+// serverEngine shows the engine to the server.
+type serverEngine struct{ *engine.Engine }
+
+// Encode implements server.Engine.
+func (s serverEngine) Encode(text string) []int32 { return s.EncodeText(text) }
+
+// Token implements server.Engine.
+func (s serverEngine) Token(id int32) string { return s.Tokenizer().Decode([]int32{id}, true) }
+
+// EncodeChat implements server.Engine.
+func (s serverEngine) EncodeChat(v server.Chat) (server.Prompt, error) {
+	in := chat.Input{NoGenerationPrompt: v.NoGenerationPrompt}
+	for _, m := range v.Messages {
+		n := chat.Message{Role: m.Role, Content: m.Content, Reasoning: m.Reasoning, ToolCallID: m.ToolCallID, Name: m.Name}
+		for _, t := range m.ToolCalls {
+			n.ToolCalls = append(n.ToolCalls, chat.ToolCall{ID: t.ID, Name: t.Name, Arguments: t.Arguments})
+		}
+		in.Messages = append(in.Messages, n)
+	}
+	if err := decode(v.Tools, &in.Tools); err != nil {
+		return server.Prompt{}, fmt.Errorf("%w: tools: %w", server.ErrMessages, err)
+	}
+	if err := decode(v.Kwargs, &in.Kwargs); err != nil {
+		return server.Prompt{}, fmt.Errorf("%w: chat_template_kwargs: %w", server.ErrMessages, err)
+	}
+	ids, text, err := s.Engine.EncodeChat(in)
+	if errors.Is(err, chat.ErrTemplate) {
+		err = fmt.Errorf("%w: %w", server.ErrMessages, err)
+	}
+	return server.Prompt{Tokens: ids, Splitter: chat.NewSplitter(text)}, err
+}
+
+func decode(raw json.RawMessage, to any) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	return d.Decode(to)
+}

@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/epq-uring/epq-uring/gguf"
+	"github.com/epq-uring/epq-uring/kernels"
+	"github.com/epq-uring/epq-uring/uring"
+)
+
+// ErrOption is the kind of an option that cannot be.
+var ErrOption = errors.New("bad option")
+
+// Options say what to load and how. The zero value of a field means its default.
+type Options struct {
+	Model       string // a shard, or the folder of a set of shards
+	RAM         string // "auto" (default), "min", or a size: the memory the process may use
+	Context     int    // tokens per sequence; 0: the smaller of 8192 and the model's; -1: the largest that fits
+	Batch       int    // tokens a prompt is fed in before others get a turn; default 2048
+	UBatch      int    // tokens of one forward pass; default 512
+	Threads     int    // default: the CPU quota
+	Parallel    int    // sequences side by side; default 1
+	Queue       int    // requests that may wait; default 64
+	CacheTypeK  string // "f16" (default), "f32", "q8_0"
+	CacheTypeV  string
+	Backend     string // "auto" (default), "ring", "pread", "null"
+	Kernels     string // "" (the best) or a set's name
+	EvictPolicy string // "" (the default policy) or a name
+	StaleTokens int    // for least_stale; 0: its default
+	Resident    string // "mmap" (default) or "copy"
+	LogitRows   int    // rows of logits kept at a time; 0: one per sequence
+	NoTokenizer bool   // for files without a vocabulary: token ids only
+
+	// WrapDevice lets tests put faults and delays between pager and disk.
+	WrapDevice func(uring.Device) uring.Device
+}
+
+const (
+	defaultContext = 8192
+	defaultBatch   = 2048
+	defaultUBatch  = 512
+	defaultQueue   = 64
+	maxParallel    = 256
+)
+
+// withDefaults fills in and checks what needs no model.
+func (o Options) withDefaults() (Options, error) {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&o.Batch, defaultBatch)
+	def(&o.UBatch, defaultUBatch)
+	def(&o.Parallel, 1)
+	def(&o.Queue, defaultQueue)
+	if o.Threads == 0 {
+		o.Threads, _ = kernels.DefaultThreads()
+	}
+	if o.RAM == "" {
+		o.RAM = "auto"
+	}
+	if o.CacheTypeK == "" {
+		o.CacheTypeK = "f16"
+	}
+	if o.CacheTypeV == "" {
+		o.CacheTypeV = "f16"
+	}
+	if o.Resident == "" {
+		o.Resident = "mmap"
+	}
+	for _, c := range []struct {
+		name     string
+		v        int
+		low, top int
+	}{
+		{"-b", o.Batch, 1, 1 << 20}, {"-ub", o.UBatch, 1, 1 << 16}, {"--parallel", o.Parallel, 1, maxParallel},
+		{"-t", o.Threads, 1, 1024}, {"--queue", o.Queue, 1, 1 << 20}, {"-c", o.Context, -1, math.MaxInt32},
+	} {
+		if c.v < c.low || c.v > c.top {
+			return o, fmt.Errorf("engine: %s is %d, allowed is %d to %d: %w", c.name, c.v, c.low, c.top, ErrOption)
+		}
+	}
+	o.UBatch = min(o.UBatch, o.Batch)
+	return o, nil
+}
+
+// cacheType turns the name of a KV cache type into the type.
+func cacheType(flag, name string) (gguf.Type, error) {
+	switch strings.ToLower(name) {
+	case "f16":
+		return gguf.F16, nil
+	case "f32":
+		return gguf.F32, nil
+	case "q8_0":
+		return gguf.Q8_0, nil
+	}
+	return 0, fmt.Errorf("engine: %s is %q, allowed are f16, f32 and q8_0: %w", flag, name, ErrOption)
+}
+
+// ParseSize reads a size: bytes, or with K, M, G, T (KiB, MiB, GiB, TiB mean the same), powers of 1024 as fio has them.
+func ParseSize(s string) (int64, error) {
+	t := strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(strings.TrimSpace(s)), "B"), "I")
+	shift := 0
+	if n := len(t); n > 0 {
+		if i := strings.IndexByte("KMGT", t[n-1]); i >= 0 {
+			shift, t = 10*(i+1), t[:n-1]
+		}
+	}
+	v, err := strconv.ParseFloat(t, 64)
+	if err != nil || !(v >= 0) || v*float64(int64(1)<<shift) > 1<<62 {
+		return 0, fmt.Errorf("engine: %q is not a size; write bytes or 512M, 8GiB: %w", s, ErrOption)
+	}
+	return int64(v * float64(int64(1)<<shift)), nil
+}

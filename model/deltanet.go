@@ -1,0 +1,85 @@
+package model
+
+import "math"
+
+// deltaNet is the gated delta net (spec of qwen35moe, section 3); per token, with a the normed input:
+//
+//	u = W_qkv a    z = W_gate a    beta = sigmoid(W_beta a)    g = ssm_a * softplus(W_alpha a + dt)
+//	q, k, v = split of silu(causal convolution of u);  q, k of unit length by head, q / sqrt(s)
+//	S <- exp(g) S;  d = beta (v - S k);  S <- S + d k';  o = S q          v head h reads q/k head h mod Hk
+//	y = W_out concat_h(RMS(o_h; ssm_norm) * silu(z_h))
+func (m *Model) deltaNet(l *layer, b *Batch) {
+	s, t, c, n := &m.s, &m.tasks, m.Config, len(b.Tokens)
+	m.gather(s.inPanel, s.in, nil, n, forms(&l.qkv, &l.z, &l.alpha, &l.beta))
+	m.multiply(
+		product{w: &l.qkv, in: s.inPanel, y: s.qkv, ldy: l.qkv.Rows},
+		product{w: &l.z, in: s.inPanel, y: s.z, ldy: l.z.Rows},
+		product{w: &l.alpha, in: s.inPanel, y: s.alpha, ldy: c.ValueHeads},
+		product{w: &l.beta, in: s.inPanel, y: s.beta, ldy: c.ValueHeads})
+	t.delta.l, t.delta.b, t.delta.quantise = l, b, false
+	m.pool.Run(&t.delta, c.KeyGroups)
+	t.delta.quantise = true
+	m.pool.Run(&t.delta, n)
+	m.gather(s.yPanel, s.yActs, nil, n, forms(&l.ssmOut))
+	m.multiply(product{w: &l.ssmOut, in: s.yPanel, y: s.half, ldy: c.Width})
+}
+
+// deltaTask walks the batch for one q/k head and its v heads a unit, so that their state stays in cache over a prompt.
+// Its second run quantises the outputs, one token a unit.
+type deltaTask struct {
+	m        *Model
+	l        *layer
+	b        *Batch
+	quantise bool
+}
+
+func (t *deltaTask) Do(worker, unit int) {
+	m := t.m
+	if t.quantise {
+		inner := m.Config.StateDim * m.Config.ValueHeads
+		m.set.Quantize(m.s.yActs, unit, m.s.y[unit*inner:(unit+1)*inner])
+		return
+	}
+	for i := range t.b.Tokens {
+		t.step(&m.s.workers[worker], unit, i)
+	}
+}
+
+// step is one token of q/k head g.
+func (t *deltaTask) step(w *workerScratch, g, i int) {
+	m, s, c, l := t.m, &t.m.s, t.m.Config, t.l
+	dim, channels := c.StateDim, c.convChannels()
+	at := int(t.b.Seqs[i])*m.state.recurrents + l.recurrent
+	taps, matrices := m.state.taps[at], m.state.matrices[at]
+	u := s.qkv[i*channels : (i+1)*channels]
+	conv := func(channel int) []float32 {
+		m.set.Conv(w.conv, u, l.conv, taps, channels, channel, channel+dim, c.ConvTaps, true)
+		return w.conv[channel : channel+dim]
+	}
+	q, k := conv(g*dim), conv((c.KeyGroups+g)*dim)
+	m.set.L2Norm(q, q, c.Eps, float32(1/math.Sqrt(float64(dim))))
+	m.set.L2Norm(k, k, c.Eps, 1)
+	for h := g; h < c.ValueHeads; h += c.KeyGroups {
+		v := conv((2*c.KeyGroups + h) * dim)
+		decay := expf(l.decay[h] * softplus(s.alpha[i*c.ValueHeads+h]+l.dtBias[h]))
+		beta := sigmoid(s.beta[i*c.ValueHeads+h])
+		o := s.y[(i*c.ValueHeads+h)*dim:][:dim]
+		m.set.DeltaStep(matrices[h*dim*dim:(h+1)*dim*dim], q, k, v, decay, beta, o)
+		m.set.RMSNorm(o, o, l.ssmNorm, c.Eps)
+		m.set.SiLUMul(o, s.z[(i*c.ValueHeads+h)*dim:][:dim], o)
+	}
+}
+
+// Scalars of a head: few per token, so the library's precision costs nothing.
+
+func expf(x float32) float32 { return float32(math.Exp(float64(x))) }
+
+func sigmoid(x float32) float32 { return float32(1 / (1 + math.Exp(-float64(x)))) }
+
+// softplus is ln(1 + e^x); above 20 the difference to x is below half a unit in the last place.
+func softplus(x float32) float32 {
+	if x > 20 {
+		return x
+	}
+	return float32(math.Log1p(math.Exp(float64(x))))
+}

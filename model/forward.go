@@ -1,0 +1,197 @@
+package model
+
+import (
+	"github.com/epq-uring/epq-uring/kernels"
+)
+
+// Forward computes a batch: every token passes every layer, sequences' states move on, and the wanted rows of logits are
+// emitted. After an error the states of the batch's sequences are not to be used again without Reset.
+func (m *Model) Forward(b *Batch) error {
+	if err := m.check(b); err != nil {
+		return err
+	}
+	m.embedding(b)
+	t := &m.tasks
+	t.cutWalks(m, b)
+	for i := range m.layers {
+		l := &m.layers[i]
+		t.norm.run(m, b, l.attnNorm, nil, nil)
+		if l.mixer == DeltaNet {
+			m.deltaNet(l, b)
+		} else {
+			m.attention(l, b)
+		}
+		t.norm.run(m, b, l.ffnNorm, m.s.half, l.sharedSwitch)
+		if err := m.moe(l, b); err != nil {
+			return err
+		}
+	}
+	return m.head(b)
+}
+
+// embedding starts the residual stream and tables the rotations of the batch's positions.
+func (m *Model) embedding(b *Batch) {
+	c, s := m.Config, &m.s
+	for i, id := range b.Tokens {
+		row := m.embed.Data[int(id)*m.embed.RowBytes:][:m.embed.RowBytes]
+		// The type was checked when the tensor was bound.
+		_ = m.set.Dequantize(m.embed.Type, s.x[i*c.Width:(i+1)*c.Width], row)
+		h := c.RopeDim / 2
+		kernels.RopeTable(s.cos[i*h:(i+1)*h], s.sin[i*h:(i+1)*h], int(b.Pos[i]), c.RopeBase, m.tasks.ropeFactor)
+	}
+}
+
+// head turns the wanted rows into logits, as many at a time as there is room for.
+func (m *Model) head(b *Batch) error {
+	n, s := m.Config.Width, &m.s
+	for rows := b.Rows; len(rows) > 0; {
+		k := min(len(rows), m.opt.LogitRows)
+		for i, r := range rows[:k] {
+			a := s.a[i*n : (i+1)*n]
+			m.set.RMSNorm(a, s.x[int(r)*n:int(r+1)*n], m.norm, m.Config.Eps)
+			m.set.Quantize(s.in, i, a)
+		}
+		m.gather(s.inPanel, s.in, nil, k, forms(&m.output))
+		m.multiply(product{w: &m.output, in: s.inPanel, y: s.logits, ldy: m.Vocab()})
+		for i, r := range rows[:k] {
+			if err := b.Emit(r, s.logits[i*m.Vocab():(i+1)*m.Vocab()]); err != nil {
+				return err
+			}
+		}
+		rows = rows[k:]
+	}
+	return nil
+}
+
+// normTask prepares the input of half a layer, one token a unit: adds what the half before left, norms, quantises.
+type normTask struct {
+	m           *Model
+	weight, add []float32
+	sw          []float32 // row of the shared expert's switch, or nil
+}
+
+func (t *normTask) run(m *Model, b *Batch, weight, add, sw []float32) {
+	t.m, t.weight, t.add, t.sw = m, weight, add, sw
+	m.pool.Run(t, len(b.Tokens))
+}
+
+func (t *normTask) Do(_, i int) {
+	m, n := t.m, t.m.Config.Width
+	x, a := m.s.x[i*n:(i+1)*n], m.s.a[i*n:(i+1)*n]
+	if t.add != nil {
+		m.set.Add(x, t.add[i*n:(i+1)*n])
+	}
+	m.set.RMSNorm(a, x, t.weight, m.Config.Eps)
+	m.set.Quantize(m.s.in, i, a)
+	if t.sw != nil {
+		m.s.sharedIn[i] = sigmoid(m.set.Dot(a, t.sw))
+	}
+}
+
+// product is one matrix times the columns of a panel: y[c*ldy+r].
+type product struct {
+	w   *kernels.Matrix
+	in  *kernels.Panel
+	y   []float32
+	ldy int
+}
+
+// unitRows is how many rows of a matrix a worker takes at a time: 74 KB of a Q4_K matrix of 2048 columns, long enough for
+// the prefetchers, short enough that a worker that is held up loses little.
+const unitRows = 64
+
+// mulTask multiplies several matrices; units are blocks of rows, one matrix after the other.
+type mulTask struct {
+	m        *Model
+	products []product
+}
+
+func (t *mulTask) Do(_, unit int) {
+	for i := range t.products {
+		p := &t.products[i]
+		n := (p.w.Rows + unitRows - 1) / unitRows
+		if unit < n {
+			r := unit * unitRows
+			t.m.set.Mul(p.w, r, min(r+unitRows, p.w.Rows), p.in, p.y, p.ldy)
+			return
+		}
+		unit -= n
+	}
+}
+
+// multiply computes products whose panels are gathered; one hand-over to the workers for all of them.
+func (m *Model) multiply(ps ...product) {
+	t := &m.tasks.mul
+	t.products = append(t.products[:0], ps...)
+	units := 0
+	for _, p := range ps {
+		units += (p.w.Rows + unitRows - 1) / unitRows
+	}
+	m.pool.Run(t, units)
+}
+
+// packTask packs the wide groups of panels, in parallel.
+type packTask struct {
+	m      *Model
+	panels []*kernels.Panel
+	groups []int
+}
+
+func (t *packTask) Do(_, unit int) {
+	for i, p := range t.panels {
+		if unit < t.groups[i] {
+			t.m.set.Pack(p, unit)
+			return
+		}
+		unit -= t.groups[i]
+	}
+}
+
+func (t *packTask) add(p *kernels.Panel, groups int) {
+	if groups > 0 {
+		t.panels, t.groups = append(t.panels, p), append(t.groups, groups)
+	}
+}
+
+// run packs what was added.
+func (t *packTask) run() {
+	units := 0
+	for _, g := range t.groups {
+		units += g
+	}
+	if units > 0 {
+		t.m.pool.Run(t, units)
+	}
+	t.panels, t.groups = t.panels[:0], t.groups[:0]
+}
+
+// gather makes a panel of n columns ready for products.
+func (m *Model) gather(p *kernels.Panel, a *kernels.Acts, cols []int32, n int, f kernels.Form) {
+	m.tasks.pack.add(p, m.set.Gather(p, a, cols, n, f))
+	m.tasks.pack.run()
+}
+
+// tasks are the operations that workers run, made once so that a token allocates nothing.
+type tasks struct {
+	norm  normTask
+	mul   mulTask
+	pack  packTask
+	delta deltaTask
+	heads headTask
+	walks walkTask
+	join  joinTask
+	route routeTask
+	gate  gateUpTask
+	sum   sumTask
+	moe   moeRun
+
+	ropeFactor []float32
+}
+
+func (t *tasks) bind(m *Model) {
+	t.mul.m, t.pack.m = m, m
+	t.delta.m, t.heads.m, t.walks.m, t.join.m = m, m, m, m
+	t.route.m, t.gate.m, t.sum.m, t.moe.m = m, m, m, m
+	t.moe.ready = t.moe.compute
+	t.ropeFactor = ropeFactor(m.Config)
+}

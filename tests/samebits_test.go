@@ -1,0 +1,131 @@
+package tests
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/kernels"
+	"github.com/epq-uring/epq-uring/uring"
+	"github.com/epq-uring/epq-uring/uring/fake"
+)
+
+var seed = flag.Uint64("seed", 1, "of random configurations")
+
+// bits computes all logits of a token sequence.
+func bits(t *testing.T, o engine.Options, tokens []int32, batch int) []float32 {
+	t.Helper()
+	e, err := engine.Open(context.Background(), o)
+	if err != nil {
+		t.Fatalf("%+v: %v", o, err)
+	}
+	defer e.Close()
+	var all []float32
+	err = e.Rows(context.Background(), tokens, batch, func(_ int, row []float32) error {
+		all = append(all, row...)
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%+v: %v", o, err)
+	}
+	return all
+}
+
+// Rule 2: the logits are the same bit for bit, whatever the arena, policy, device, threads, batch split, kernel set and
+// repaired faults.
+func TestSameBits(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(*seed, 0))
+	t.Logf("seed %d", *seed)
+	for _, model := range []string{"micro-qwen3moe", "micro-qwen35moe", "tiny-qwen3moe-q8", "tiny-qwen35moe-q4k"} {
+		t.Run(model, func(t *testing.T) {
+			c := loadGolden(t, model)
+			tokens := make([]int32, 70)
+			for i := range tokens {
+				tokens[i] = rnd.Int32N(int32(c.Vocab))
+			}
+			plain := engine.Options{Model: c.path(), RAM: "1GiB", Context: 128, UBatch: 128, Threads: 1, Kernels: "scalar", Backend: "pread", NoTokenizer: true}
+			want := bits(t, plain, tokens, 0)
+			for range 14 {
+				o := plain
+				o.RAM = pick(rnd, "min", "min", "1GiB")
+				o.Backend = pick(rnd, "auto", "pread")
+				o.Threads = 1 + rnd.IntN(3)
+				o.Kernels = pick(rnd, kernels.All()...).Name
+				o.EvictPolicy = pick(rnd, "", "lru", "least_stale", "lfu")
+				batch := pick(rnd, 1, 2, 3, 7, 16, 33, 64, 70)
+				faults := rnd.IntN(2) == 0
+				if faults {
+					fs := onceFaults(t, rnd, c.path())
+					o.WrapDevice = func(d uring.Device) uring.Device { return fake.Wrap(d, fake.WrapOptions{Faults: fs}) }
+				}
+				name := fmt.Sprintf("ram %s, %s, -t %d, %s, policy %q, batch %d, faults %v", o.RAM, o.Backend, o.Threads, o.Kernels, o.EvictPolicy, batch, faults)
+				if got := bits(t, o, tokens, batch); !slices.Equal(got, want) {
+					t.Errorf("%s: other bits", name)
+				}
+			}
+			tokens[3]++
+			if slices.Equal(bits(t, plain, tokens, 0), want) {
+				t.Error("another prompt gives the same bits")
+			}
+		})
+	}
+}
+
+// onceFaults fail the first read that touches each of some random places, so that every retry succeeds.
+func onceFaults(t *testing.T, rnd *rand.Rand, path string) []fake.Fault {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fs []fake.Fault
+	for range 40 {
+		at := rnd.Int64N(info.Size())
+		fs = append(fs, fake.Fault{File: fake.AnyFile, From: at, To: at + 1, Times: 1, Errno: syscall.EIO})
+	}
+	return fs
+}
+
+func pick[T any](rnd *rand.Rand, from ...T) T { return from[rnd.IntN(len(from))] }
+
+// A request's answer does not depend on who else is served: several sessions in one batch, sampled with a seed.
+func TestSameTextBesideOthers(t *testing.T) {
+	o := engine.Options{Model: demoModel, RAM: "min", Context: 256, UBatch: 32, Parallel: 4}
+	e, err := engine.Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	prompts := []string{"Once upon a time", "The capital of France is", "In a village far away", "17 x 23 =", "A mixture of experts is", "Once upon a time"}
+	ask := func(i int) []int32 {
+		s := engine.DefaultSampling()
+		s.Seed = int64(i + 1)
+		r, err := e.Generate(context.Background(), engine.Request{Tokens: e.EncodeText(prompts[i]), MaxTokens: 40, Sampling: s, IgnoreEOS: true}, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		return r.Tokens
+	}
+	alone := make([][]int32, len(prompts))
+	for i := range prompts {
+		alone[i] = ask(i)
+	}
+	together := make([][]int32, len(prompts))
+	var wg sync.WaitGroup
+	for i := range prompts {
+		wg.Go(func() { together[i] = ask(i) })
+	}
+	wg.Wait()
+	for i := range prompts {
+		if len(alone[i]) != 40 || !slices.Equal(alone[i], together[i]) {
+			t.Errorf("%q: alone %v, beside others %v", prompts[i], alone[i], together[i])
+		}
+	}
+}
