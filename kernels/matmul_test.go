@@ -16,21 +16,14 @@ import (
 )
 
 // sets are all that this machine can run and the plain Go twin.
-func sets() []*Set { return append([]*Set{{Name: "plain", mat: plain{}}}, All()...) }
-
-// aligned returns n bytes at an address that is a multiple of 64.
-func aligned(n int) []byte {
-	b := make([]byte, n+64)
-	skip := -int(uintptr(unsafe.Pointer(&b[0]))) & 63
-	return b[skip : skip+n : skip+n]
-}
+func sets() []*Set { return append([]*Set{plainSet}, All()...) }
 
 func newActs(capacity, cols int, forms Form) *Acts {
-	return NewActs(aligned(ActsBytes(capacity, cols, forms)), capacity, cols, forms)
+	return NewActs(alignedBytes(ActsBytes(capacity, cols, forms)), capacity, cols, forms)
 }
 
 func newPanel(maxCols, cols int, forms Form) *Panel {
-	return NewPanel(aligned(PanelBytes(maxCols, cols, forms)), maxCols, cols, forms)
+	return NewPanel(alignedBytes(PanelBytes(maxCols, cols, forms)), maxCols, cols, forms)
 }
 
 func slurp(t testing.TB, name string) []byte {
@@ -230,55 +223,6 @@ func TestMulCases(t *testing.T) {
 	}
 }
 
-// sample is rows x cols random weights of type t: every code pattern, with finite scales of sensible size.
-func sample(r *rand.Rand, t gguf.Type, rows, cols int) Matrix {
-	row, err := t.RowBytes(int64(cols))
-	if err != nil {
-		panic(err)
-	}
-	data := make([]byte, rows*int(row))
-	for i := range data {
-		data[i] = byte(r.Uint32())
-	}
-	tame(t, data, r)
-	m, err := NewMatrix(t, rows, cols, data)
-	if err != nil {
-		panic(err)
-	}
-	return m
-}
-
-// tame overwrites the float scales in random blocks with finite ones.
-func tame(t gguf.Type, data []byte, r *rand.Rand) {
-	at := map[gguf.Type][]int{gguf.Q2_K: {80, 82}, gguf.Q3_K: {108}, gguf.Q4_K: {0, 2}, gguf.Q5_K: {0, 2}, gguf.Q6_K: {208}, gguf.Q4_1: {0, 2},
-		gguf.Q5_1: {0, 2}, gguf.TQ1_0: {52}, gguf.TQ2_0: {64}, gguf.F16: {0}}
-	size := t.BlockBytes()
-	for b := data; len(b) >= size; b = b[size:] {
-		switch t {
-		case gguf.F32:
-			binary.LittleEndian.PutUint32(b, math.Float32bits(r.Float32()-0.5))
-		case gguf.BF16:
-			binary.LittleEndian.PutUint16(b, uint16(math.Float32bits(r.Float32()-0.5)>>16))
-		case gguf.MXFP4:
-			b[0] = 110 + byte(r.IntN(10))
-		case gguf.NVFP4:
-			for i := range 4 {
-				b[i] &= 0x3f
-			}
-		case gguf.IQ1M: // d is the top nibbles of four words: 0x1...
-			b[55] = b[55]&15 | 0x10
-		default:
-			places := at[t]
-			if places == nil {
-				places = []int{0}
-			}
-			for _, p := range places {
-				binary.LittleEndian.PutUint16(b[p:], uint16(0x1000+r.IntN(0x1000)|r.IntN(2)<<15))
-			}
-		}
-	}
-}
-
 // TestMulSameBits holds every set to the plain Go twin, bit for bit: shapes of rows and columns, splits of rows,
 // odd addresses.
 func TestMulSameBits(t *testing.T) {
@@ -291,7 +235,7 @@ func TestMulSameBits(t *testing.T) {
 				if unit == 1 {
 					cols = []int{1, 24, 31, 32, 100, 256, 515}[r.IntN(7)]
 				}
-				checkSameBits(t, r, sample(r, typ, 1+r.IntN(14), cols))
+				checkSameBits(t, r, randomMatrix(r, typ, 1+r.IntN(14), cols))
 			}
 		})
 	}
@@ -352,8 +296,8 @@ func BenchmarkMul(b *testing.B) {
 		const cols = 2048
 		row, _ := typ.RowBytes(cols)
 		rows := int(64<<20/row) &^ 511
-		one := sample(r, typ, 512, cols)
-		data := aligned(rows * int(row)) // far beyond the caches
+		one := randomMatrix(r, typ, 512, cols)
+		data := alignedBytes(rows * int(row)) // far beyond the caches
 		for i := 0; i < len(data); i += len(one.Data) {
 			copy(data[i:], one.Data)
 		}

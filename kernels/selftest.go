@@ -1,0 +1,186 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"unsafe"
+
+	"github.com/epq-uring/epq-uring/gguf"
+)
+
+// ErrSelfTest is the kind of error of a set whose results are not those of its plain twin.
+var ErrSelfTest = errors.New("kernel set computes wrong results on this CPU")
+
+// Types returns the types that every set multiplies, by their numbers.
+func Types() []gguf.Type {
+	var types []gguf.Type
+	for t := range formats {
+		types = append(types, t)
+	}
+	slices.Sort(types)
+	return types
+}
+
+// SelfTest checks the set for the given types (none: all) in about a millisecond each: a compiler or a CPU that does
+// not do what it should is found before it computes a token.
+func (s *Set) SelfTest(types ...gguf.Type) error {
+	if types == nil {
+		types = Types()
+	}
+	for _, t := range types {
+		if _, err := s.Check(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SelfTest is the check of the set that Best chose; see Set.SelfTest.
+func SelfTest(types ...gguf.Type) error { return Best().SelfTest(types...) }
+
+// Check multiplies a small matrix of type t, all code patterns in it, by 1 to 17 columns. The bits must be those of the
+// plain Go twin; maxError is the worst error against float64 over the quantised values, relative to the sum of
+// magnitudes. ErrSelfTest says that they are not; the set must not be used then.
+func (s *Set) Check(t gguf.Type) (maxError float64, err error) {
+	form, err := FormOf(t)
+	if err != nil {
+		return 0, err
+	}
+	const rows, cols, most = 5, 1280, 17
+	r := rand.New(rand.NewPCG(uint64(t), 1))
+	w := randomMatrix(r, t, rows, cols)
+	mine, ref := checkInput(s, form, cols, most), checkInput(plainSet, form, cols, most)
+	want := make([]float32, most*rows)
+	plainSet.mulAll(&w, ref, most, want)
+	for _, n := range []int{1, 2, 4, most} {
+		got := make([]float32, n*rows)
+		s.mulAll(&w, mine, n, got)
+		for i, v := range got {
+			if math.Float32bits(v) != math.Float32bits(want[i]) {
+				return 0, fmt.Errorf("kernels: set %s, %v, %d columns: row %d of column %d is %g, the plain twin has %g; choose another set: %w",
+					s.Name, t, n, i%rows, i/rows, v, want[i], ErrSelfTest)
+			}
+		}
+	}
+	maxError = worstError(&w, ref, want, most)
+	if !(maxError <= 1e-6) {
+		return maxError, fmt.Errorf("kernels: set %s, %v: error %.3g of the sum of magnitudes, allowed 1e-6: %w", s.Name, t, maxError, ErrSelfTest)
+	}
+	return maxError, nil
+}
+
+// checkInput quantises the same columns with the set given.
+func checkInput(s *Set, form Form, cols, n int) *Acts {
+	r := rand.New(rand.NewPCG(7, 7))
+	a := NewActs(alignedBytes(ActsBytes(n, cols, form)), n, cols, form)
+	x := make([]float32, cols)
+	for c := range n {
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		s.Quantize(a, c, x)
+	}
+	return a
+}
+
+func alignedBytes(n int) []byte {
+	b := make([]byte, n+64)
+	return b[-int(uintptr(unsafe.Pointer(&b[0])))&63:]
+}
+
+func (s *Set) mulAll(w *Matrix, a *Acts, n int, y []float32) {
+	p := NewPanel(alignedBytes(PanelBytes(n, w.Cols, a.forms)), n, w.Cols, a.forms)
+	for g := range s.Gather(p, a, nil, n, a.forms) {
+		s.Pack(p, g)
+	}
+	s.Mul(w, 0, w.Rows, p, y, w.Rows)
+}
+
+// worstError compares y to float64 sums over the dequantised weights and columns.
+func worstError(w *Matrix, a *Acts, y []float32, n int) (worst float64) {
+	row := make([]float32, w.Cols)
+	for i := range w.Rows {
+		formats[w.Type].dequantize(row, w.Data[i*w.RowBytes:(i+1)*w.RowBytes])
+		for c := range n {
+			sum, mag := 0.0, 1e-300
+			for k, v := range row {
+				p := float64(v) * a.value(c, k)
+				sum += p
+				mag += math.Abs(p)
+			}
+			worst = max(worst, math.Abs(float64(y[c*w.Rows+i])-sum)/mag)
+		}
+	}
+	return worst
+}
+
+// value returns value i of column col as the form that a has (one) holds it.
+func (a *Acts) value(col, i int) float64 {
+	switch a.forms {
+	case FormK:
+		g := &unsafe.Slice((*actK)(a.column(1, col)), a.cols/1024+1)[i/1024]
+		return float64(g.d[i/256%4]) * float64(g.q[i/256%4][i%256])
+	case Form32:
+		g := &unsafe.Slice((*act32)(a.column(2, col)), a.cols/256+1)[i/256]
+		return float64(g.d[i/32%8]) * float64(g.q[i%256])
+	}
+	return float64(unsafe.Slice((*float32)(a.column(0, col)), a.cols)[i])
+}
+
+// randomMatrix is rows x cols random weights of type t: every code pattern, with scales of sensible size.
+func randomMatrix(r *rand.Rand, t gguf.Type, rows, cols int) Matrix {
+	row, _ := t.RowBytes(int64(cols))
+	data := make([]byte, rows*int(row))
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	for b := data; len(b) > 0; b = b[t.BlockBytes():] {
+		tame(t, b, r)
+	}
+	return Matrix{Type: t, Rows: rows, Cols: cols, RowBytes: int(row), Data: data}
+}
+
+// tame overwrites the scales of the block at b, which in random bits may be infinite or not numbers.
+func tame(t gguf.Type, b []byte, r *rand.Rand) {
+	switch t {
+	case gguf.F32:
+		binary.LittleEndian.PutUint32(b, math.Float32bits(r.Float32()-0.5))
+	case gguf.BF16:
+		binary.LittleEndian.PutUint16(b, uint16(math.Float32bits(r.Float32()-0.5)>>16))
+	case gguf.MXFP4:
+		b[0] = 110 + b[0]%10
+	case gguf.NVFP4:
+		for i := range 4 {
+			b[i] &= 0x3f
+		}
+	case gguf.IQ1M: // the top nibbles of four words
+		b[55] = b[55]&15 | 0x10
+	default:
+		for _, at := range scalesAt(t) {
+			binary.LittleEndian.PutUint16(b[at:], uint16(0x1000+r.IntN(0x1000)|r.IntN(2)<<15))
+		}
+	}
+}
+
+// scalesAt returns where a block keeps its scale and minimum in half precision.
+func scalesAt(t gguf.Type) []int {
+	switch t {
+	case gguf.Q4_K, gguf.Q5_K, gguf.Q4_1, gguf.Q5_1:
+		return []int{0, 2}
+	case gguf.Q2_K:
+		return []int{80, 82}
+	case gguf.Q3_K:
+		return []int{108}
+	case gguf.Q6_K:
+		return []int{208}
+	case gguf.TQ1_0:
+		return []int{52}
+	case gguf.TQ2_0:
+		return []int{64}
+	}
+	return []int{0}
+}
