@@ -1,0 +1,110 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/epq-uring/epq-uring/engine"
+)
+
+// completion answers POST /v1/completions.
+func (s *Server) completion(w http.ResponseWriter, q *http.Request, e Engine) {
+	leave, err := s.enter()
+	if err != nil {
+		writeError(w, asAPIError(err))
+		return
+	}
+	defer leave()
+	g, err := s.readCompletion(w, q, e)
+	if err != nil {
+		writeError(w, s.fault(q, err))
+		return
+	}
+	s.answer(w, q, e, g, nil, &completionFormat{header: newHeader("cmpl-", e).as("text_completion"), logprobs: g.Logprobs, engine: e})
+}
+
+func (s *Server) readCompletion(w http.ResponseWriter, q *http.Request, e Engine) (*generation, error) {
+	body, release, err := s.readBody(w, q)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	r, err := parseCompletion(body, *s.opt.DefaultSampling, e.Vocab())
+	if err != nil {
+		return nil, err
+	}
+	g := r.generation
+	if g.Tokens = r.tokens; g.Tokens == nil {
+		g.Tokens = e.Encode(r.prompt)
+	}
+	if len(g.Tokens) == 0 {
+		return nil, badRequest("prompt", "prompt has no tokens")
+	}
+	return &g, nil
+}
+
+// completionFormat makes text_completion objects; chunks have the same shape.
+type completionFormat struct {
+	header
+	logprobs bool
+	engine   Engine
+	offset   int // bytes of text so far, for log-probabilities
+}
+
+type completionObject struct {
+	header
+	Choices []completionChoice `json:"choices"`
+	Usage   *usage             `json:"usage,omitempty"`
+	Timings *timings           `json:"timings,omitempty"`
+}
+
+type completionChoice struct {
+	Index    int                 `json:"index"`
+	Text     string              `json:"text"`
+	Logprobs *completionLogprobs `json:"logprobs"`
+	Finish   *string             `json:"finish_reason"`
+}
+
+func (f *completionFormat) splits() bool { return false }
+
+func (f *completionFormat) first() any { return nil }
+
+func (f *completionFormat) chunk(p piece) any { return f.whole(p) }
+
+func (f *completionFormat) whole(p piece) any {
+	c := completionChoice{Text: p.content}
+	if f.logprobs {
+		c.Logprobs = f.completionLogprobs(p.logprobs)
+	}
+	if p.finish != "" {
+		c.Finish = &p.finish
+	}
+	return completionObject{f.header, []completionChoice{c}, p.usage, p.timings}
+}
+
+func (f *completionFormat) total(u usage) any {
+	return completionObject{header: f.header, Choices: []completionChoice{}, Usage: &u}
+}
+
+type completionLogprobs struct {
+	Tokens  []string             `json:"tokens"`
+	Chosen  []float32            `json:"token_logprobs"`
+	Top     []map[string]float32 `json:"top_logprobs"`
+	Offsets []int                `json:"text_offset"`
+}
+
+func (f *completionFormat) completionLogprobs(list []engine.TokenLogprob) *completionLogprobs {
+	out := &completionLogprobs{Tokens: []string{}, Chosen: []float32{}, Top: []map[string]float32{}, Offsets: []int{}}
+	for _, p := range list {
+		text := f.engine.Token(p.Token)
+		top := map[string]float32{}
+		for _, t := range p.Top {
+			top[f.engine.Token(t.Token)] = finite(t.Logprob)
+		}
+		out.Tokens = append(out.Tokens, text)
+		out.Chosen = append(out.Chosen, finite(p.Logprob))
+		out.Top = append(out.Top, top)
+		out.Offsets = append(out.Offsets, f.offset)
+		f.offset += len(text)
+	}
+	return out
+}
