@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/rs/zerolog"
@@ -46,7 +45,8 @@ func serve(ctx context.Context, c *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	o.Parallel, o.Queue = c.Int("parallel"), c.Int("queue")
+	// The server bounds the queue; what it lets in must never be refused behind it.
+	o.Parallel, o.Queue = c.Int("parallel"), c.Int("queue")+c.Int("parallel")
 	so, err := serverOptions(c)
 	if err != nil {
 		return err
@@ -95,12 +95,8 @@ func serverOptions(c *cli.Command) (server.Options, error) {
 		return o, err
 	}
 	if path := c.String("api-key-file"); path != "" {
-		b, err := os.ReadFile(path)
-		if err != nil {
+		if o.APIKeys, err = server.ReadAPIKeys(path); err != nil {
 			return o, err
-		}
-		if o.APIKeys = strings.Fields(string(b)); len(o.APIKeys) == 0 {
-			return o, fmt.Errorf("--api-key-file: %s holds no key: %w", path, errUsage)
 		}
 	}
 	return o, nil
@@ -117,14 +113,7 @@ func (s serverEngine) Token(id int32) string { return s.Tokenizer().Decode([]int
 
 // EncodeChat implements server.Engine.
 func (s serverEngine) EncodeChat(v server.Chat) (server.Prompt, error) {
-	in := chat.Input{NoGenerationPrompt: v.NoGenerationPrompt}
-	for _, m := range v.Messages {
-		n := chat.Message{Role: m.Role, Content: m.Content, Reasoning: m.Reasoning, ToolCallID: m.ToolCallID, Name: m.Name}
-		for _, t := range m.ToolCalls {
-			n.ToolCalls = append(n.ToolCalls, chat.ToolCall{ID: t.ID, Name: t.Name, Arguments: t.Arguments})
-		}
-		in.Messages = append(in.Messages, n)
-	}
+	in := chat.Input{Messages: v.Messages, NoGenerationPrompt: v.NoGenerationPrompt}
 	if err := decode(v.Tools, &in.Tools); err != nil {
 		return server.Prompt{}, fmt.Errorf("%w: tools: %w", server.ErrMessages, err)
 	}
