@@ -20,6 +20,7 @@ type history struct {
 	short   []float32 // use per token, averaged with the short memory, as of when
 	long    []float32 // and with the long one
 	guess   []float32 // probability that the next visit of its layer uses it, 0: no guess
+	count   []int32   // touches
 }
 
 // Memories of the two averages in tokens, and the weight of the short one in rate. BenchmarkPolicies of package sim chose
@@ -55,7 +56,7 @@ func newHistory(cat *expert.Catalog) *history {
 	n := cat.Experts()
 	h := &history{
 		layers: int32(len(cat.Layers)), layerOf: make([]int32, n), last: make([]int64, n), when: make([]int32, n),
-		short: make([]float32, n), long: make([]float32, n), guess: make([]float32, n),
+		short: make([]float32, n), long: make([]float32, n), guess: make([]float32, n), count: make([]int32, n),
 	}
 	for i := range n {
 		h.layerOf[i] = cat.KeyAt(i).Layer
@@ -72,6 +73,7 @@ func (h *history) touch(i int32) (first bool) {
 	}
 	first = h.last[i] == 0
 	h.uses++
+	h.count[i]++
 	h.last[i], h.when[i], h.guess[i] = h.uses, h.token, 0
 	return first
 }

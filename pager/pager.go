@@ -82,7 +82,8 @@ type Pager struct {
 	demand, prefetch queue
 	guesses          []int32 // experts read on a guess whose layer has not passed
 	guessBytes       int
-	pending          int // reads at the device
+	warm             []Guess // still to be read by Warm
+	pending          int     // reads at the device
 	pendingBytes     int
 	batch            []uring.Read // scratch of flush
 	refs             []ref
@@ -103,8 +104,10 @@ type use struct {
 	missing []int32 // items without a slot: from nextMiss
 	arrived []int32 // items with gate and up: from nextArrived
 	ready   []expert.Ready
+	given   []bool  // per item: fn is done with it
+	order   []int32 // items in the order in which their slots are used again: hits, then what was on its way, then misses
 	nextHit, nextMiss,
-	nextArrived int
+	nextArrived, nextAgain int
 	useErr error
 }
 
@@ -159,7 +162,7 @@ func (p *Pager) makeScratch() {
 	p.guesses = make([]int32, 0, len(p.slots))
 	p.seen = make([]uint32, most)
 	p.slotOf, p.hits, p.missing, p.arrived = make([]int32, 0, most), make([]int32, 0, most), make([]int32, 0, most), make([]int32, 0, most)
-	p.ready = make([]expert.Ready, 0, most)
+	p.ready, p.given, p.order = make([]expert.Ready, 0, most), make([]bool, 0, most), make([]int32, 0, most)
 }
 
 func none(n int) []int32 {
@@ -248,8 +251,9 @@ func (p *Pager) admit(layer int, ids []int32) error {
 func (p *Pager) begin(layer int, ids []int32) {
 	p.running, p.layer, p.ids, p.useErr = true, int32(layer), ids, nil
 	p.hits, p.missing, p.arrived = p.hits[:0], p.missing[:0], p.arrived[:0]
-	p.nextHit, p.nextMiss, p.nextArrived = 0, 0, 0
-	p.slotOf = p.slotOf[:len(ids)]
+	p.nextHit, p.nextMiss, p.nextArrived, p.nextAgain = 0, 0, 0, 0
+	p.slotOf, p.given = p.slotOf[:len(ids)], p.given[:len(ids)]
+	clear(p.given)
 	p.history.layer = int32(layer)
 	base := int32(p.cat.Index(expert.Key{Layer: int32(layer)}))
 	for item, id := range ids {
@@ -280,6 +284,19 @@ func (p *Pager) begin(layer int, ids []int32) {
 			p.hold(n, int32(item))
 		}
 	}
+	p.setOrder()
+}
+
+// setOrder fixes in which order the slots of this Use serve again when it names more experts than there are slots. What
+// is evicted then does not depend on the order in which reads land, so a recorded run can be replayed to the last read.
+func (p *Pager) setOrder() {
+	p.order = append(p.order[:0], p.hits...)
+	for item, n := range p.slotOf {
+		if n >= 0 && p.slots[n].state == reading {
+			p.order = append(p.order, int32(item))
+		}
+	}
+	p.order = append(p.order, p.missing...)
 }
 
 // hold pins a slot for an item of the running Use.
@@ -312,16 +329,37 @@ func (p *Pager) startMisses() error {
 }
 
 // room takes a free slot of a class, or the one whose expert the policy gives up, or that of a guess whose reads have
-// not been handed in; -1 when all are in use or on their way.
+// not been handed in, or one that this Use is done with; -1 when all are in use or on their way.
 func (p *Pager) room(class int) int32 {
 	if len(p.free[class]) == 0 {
 		if n := p.victim(class); n >= 0 {
 			p.evict(n)
-		} else if !p.dropGuess(class) {
+		} else if !p.dropGuess(class) && !p.again(class) {
 			return -1
 		}
 	}
 	return p.pop(class)
+}
+
+// again frees the slot of the first expert in order, once fn is done with it.
+func (p *Pager) again(class int) bool {
+	for p.nextAgain < len(p.order) {
+		item := p.order[p.nextAgain]
+		n := p.slotOf[item]
+		if !p.given[item] || n < 0 || p.slots[n].state == reading { // still needed; or fn did not ask for its last part
+			return false
+		}
+		p.nextAgain++
+		p.slotOf[item] = -1
+		p.unpin(n)
+		if p.slots[n].state == ready {
+			p.evict(n)
+		}
+		if len(p.free[class]) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *Pager) pop(class int) int32 {
@@ -366,12 +404,11 @@ func (p *Pager) take(group int) []expert.Ready {
 	return p.ready
 }
 
-// release takes back what fn was given.
+// release takes back what fn was given. The pins last until the slots serve again, or the Use ends.
 func (p *Pager) release(given []expert.Ready) {
 	for _, r := range given {
-		n := p.slotOf[r.Index]
-		p.slotOf[r.Index] = -1
-		p.unpin(n)
+		p.given[r.Index] = true
+		p.slots[p.slotOf[r.Index]].item = -1
 	}
 }
 

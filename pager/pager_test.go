@@ -531,7 +531,7 @@ func TestDeviceThatLies(t *testing.T) {
 func TestOptions(t *testing.T) {
 	cat := testCatalog(t, 1, 4, 1, 512, 100, 100)
 	for _, opt := range []Options{{Policy: "nosuch"}, {StaleTokens: -1}, {GuessBytes: -1}, {Retries: 101}} {
-		_, err := NewReplay(cat, []int{2}, opt)
+		_, err := NewReplay(cat, []int{2}, nil, opt)
 		if !errors.Is(err, ErrPolicy) && !errors.Is(err, ErrOptions) {
 			t.Errorf("%+v: %v", opt, err)
 		}
@@ -540,7 +540,7 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	for _, slots := range [][]int{nil, {1, 1}, {0}, {5}} {
-		if _, err := NewReplay(cat, slots, Options{}); !errors.Is(err, ErrSlots) {
+		if _, err := NewReplay(cat, slots, nil, Options{}); !errors.Is(err, ErrSlots) {
 			t.Errorf("slots %v: %v", slots, err)
 		}
 	}
@@ -584,7 +584,7 @@ func TestPoison(t *testing.T) {
 func TestQuiet(t *testing.T) {
 	cat := testCatalog(t, 4, 64, 8, 512, 4096, 4096, 4096)
 	for _, name := range Policies() {
-		p, err := NewReplay(cat, []int{40}, Options{Policy: name})
+		p, err := NewReplay(cat, []int{40}, nil, Options{Policy: name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -612,7 +612,7 @@ func TestQuiet(t *testing.T) {
 
 // BenchmarkUse is a layer whose 8 experts are all in the arena.
 func BenchmarkUse(b *testing.B) {
-	p, err := NewReplay(testCatalog(b, 40, 256, 8, 512, 589824, 589824, 860160), []int{4000}, Options{})
+	p, err := NewReplay(testCatalog(b, 40, 256, 8, 512, 589824, 589824, 860160), []int{4000}, nil, Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -629,7 +629,7 @@ func BenchmarkUse(b *testing.B) {
 func BenchmarkMiss(b *testing.B) {
 	for _, name := range Policies() {
 		b.Run(name, func(b *testing.B) {
-			p, err := NewReplay(testCatalog(b, 40, 256, 8, 512, 589824, 589824, 860160), []int{4000}, Options{Policy: name})
+			p, err := NewReplay(testCatalog(b, 40, 256, 8, 512, 589824, 589824, 860160), []int{4000}, nil, Options{Policy: name})
 			if err != nil {
 				b.Fatal(err)
 			}

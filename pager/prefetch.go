@@ -66,8 +66,9 @@ func (p *Pager) passed(layer int32) {
 	p.guesses = kept
 }
 
-// CancelGuesses gives up all guesses that are still on their way and that nobody has joined.
+// CancelGuesses gives up all guesses that are still on their way and that nobody has joined, and ends Warm.
 func (p *Pager) CancelGuesses() {
+	p.warm = nil
 	for _, i := range p.guesses {
 		p.history.guess[i] = 0
 		if n := p.inflight[i]; n >= 0 && !p.slots[n].demand {

@@ -104,12 +104,15 @@ func (p *Pager) join(n int32) {
 	}
 }
 
-// flush hands reads to the device as far as it takes them: demands, then guesses into the gaps.
+// flush hands reads to the device as far as it takes them: demands, then guesses into the gaps, then what was hot.
 func (p *Pager) flush() error {
 	for p.dead == nil {
 		p.batch, p.refs = p.batch[:0], p.refs[:0]
 		p.gather(&p.demand, uring.Demand)
 		if len(p.batch) == 0 && p.pendingBytes < p.guessBytes {
+			if p.prefetch.empty() {
+				p.startWarm()
+			}
 			p.gather(&p.prefetch, uring.Prefetch)
 		}
 		if len(p.batch) == 0 {

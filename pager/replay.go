@@ -6,25 +6,32 @@ import (
 )
 
 // NewReplay makes a Pager without memory and without a disk: every read is there at once, and the weights lent have no
-// bytes. It keeps the same books as a real one, so a recorded run can be replayed through the very same code.
-func NewReplay(cat *expert.Catalog, slots []int, opt Options) (*Pager, error) {
+// bytes. It keeps the same books as a real one, so a recorded run can be replayed through the very same code. sizes are
+// the shards' in bytes, for reads that end with the file; nil: none does.
+func NewReplay(cat *expert.Catalog, slots []int, sizes []int64, opt Options) (*Pager, error) {
 	arena, _, err := layoutArena(cat, slots)
 	if err != nil {
 		return nil, err
 	}
-	return New(&instant{}, cat, arena, opt)
+	return New(&instant{sizes: sizes}, cat, arena, opt)
 }
 
 // instant is a device that finishes every read when asked.
 type instant struct {
-	done [batchReads]uring.Done
-	n    int
+	sizes []int64
+	done  [batchReads]uring.Done
+	n     int
 }
 
 func (d *instant) Submit(reads []uring.Read) (int, error) {
 	reads = reads[:min(len(reads), len(d.done)-d.n)]
 	for i := range reads {
-		d.done[d.n] = uring.Done{Tag: reads[i].Tag, N: reads[i].Length}
+		r := &reads[i]
+		n := int64(r.Length)
+		if d.sizes != nil {
+			n = min(n, d.sizes[r.File]-r.Offset)
+		}
+		d.done[d.n] = uring.Done{Tag: r.Tag, N: int(n)}
 		d.n++
 	}
 	return len(reads), nil

@@ -163,7 +163,7 @@ func (s *storm) run() error {
 }
 
 func (s *storm) step() error {
-	switch s.rnd.IntN(12) {
+	switch s.rnd.IntN(13) {
 	case 0:
 		s.Tick()
 	case 1:
@@ -174,8 +174,29 @@ func (s *storm) step() error {
 		s.guess()
 	case 6:
 		return s.Quiet()
+	case 7:
+		return s.warmUp()
 	default:
 		return s.useSome()
+	}
+	return nil
+}
+
+// warmUp names random experts as hot, some of which do not exist, and waits for a few of them.
+func (s *storm) warmUp() error {
+	var hot []Guess
+	for range s.rnd.IntN(30) {
+		hot = append(hot, Guess{expert.Key{Layer: int32(s.rnd.IntN(len(s.cat.Layers) + 1)), Expert: int32(s.rnd.IntN(25))}, s.rnd.Float32()})
+	}
+	s.Warm(hot)
+	evictions := s.Stats().Evictions
+	for range s.rnd.IntN(4) {
+		if _, err := s.Warming(); err != nil {
+			return err
+		}
+	}
+	if s.Stats().Evictions != evictions {
+		return errors.New("warming evicted an expert")
 	}
 	return nil
 }
@@ -299,7 +320,7 @@ func TestLRUAgainstNaive(t *testing.T) {
 		layers, experts, used := 1+rnd.IntN(5), 8+rnd.IntN(20), 1+rnd.IntN(4)
 		cat := testCatalog(t, layers, experts, used, 512, 600, 600, 600)
 		slots := used + rnd.IntN(layers*experts-used+1)
-		p, err := NewReplay(cat, []int{slots}, Options{Policy: "lru"})
+		p, err := NewReplay(cat, []int{slots}, nil, Options{Policy: "lru"})
 		if err != nil {
 			t.Fatal(err)
 		}

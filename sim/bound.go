@@ -20,6 +20,7 @@ func (t *Trace) bound(slots []int) Cell {
 	for i := range classes {
 		classes[i] = beladyClass{slots: slots[i], next: map[int]int{}}
 	}
+	seen := map[expert.Key]bool{}
 	var hits, all, bytes, evictions int64
 	for _, u := range t.uses {
 		if u.layer < 0 {
@@ -29,6 +30,7 @@ func (t *Trace) bound(slots []int) Cell {
 		for at := u.from; at < u.to; at++ {
 			k := expert.Key{Layer: u.layer, Expert: t.ids[at]}
 			all++
+			seen[k] = true
 			if c.use(t.Catalog.Index(k), next[at]) {
 				hits++
 			} else {
@@ -37,7 +39,8 @@ func (t *Trace) bound(slots []int) Cell {
 		}
 		evictions += c.shrink()
 	}
-	return Cell{HitRate: float64(hits) / float64(max(1, all)), MiBPerToken: t.perToken(bytes), Evictions: evictions}
+	warm := max(1, all-int64(len(seen)))
+	return Cell{HitRate: float64(hits) / float64(max(1, all)), HitRateCold: float64(hits) / float64(warm), MiBPerToken: t.perToken(bytes), Evictions: evictions}
 }
 
 // nextUses gives for every entry of t.ids the position of the record that uses the same expert next.

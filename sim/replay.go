@@ -24,7 +24,8 @@ func Policies() []string { return append(pager.Policies(), Belady, Compulsory) }
 type Cell struct {
 	Policy      string  `json:"policy"`
 	RAM         int64   `json:"ram_bytes"`
-	HitRate     float64 `json:"hit_rate"` // of all uses, each expert once per layer and batch
+	HitRate     float64 `json:"hit_rate"`      // of all uses, each expert once per layer and batch
+	HitRateCold float64 `json:"hit_rate_cold"` // the first use of every expert left out
 	MiBPerToken float64 `json:"mib_per_token"`
 	Evictions   int64   `json:"evictions"`
 }
@@ -77,16 +78,17 @@ func (t *Trace) cell(policy string, slots []int, opt pager.Options) (Cell, error
 		return t.bound(all), nil
 	}
 	opt.Policy = policy
-	s, err := t.replay(slots, opt)
+	s, err := t.Replay(slots, opt)
 	if err != nil {
 		return Cell{}, err
 	}
-	return Cell{HitRate: s.HitRate(), MiBPerToken: t.perToken(s.BytesRead), Evictions: s.Evictions}, nil
+	return Cell{HitRate: s.HitRate(), HitRateCold: s.WarmHitRate(), MiBPerToken: t.perToken(s.BytesRead), Evictions: s.Evictions}, nil
 }
 
-// replay drives the pager itself, without memory and disk.
-func (t *Trace) replay(slots []int, opt pager.Options) (pager.Stats, error) {
-	p, err := pager.NewReplay(t.Catalog, slots, opt)
+// Replay drives the pager itself, without memory and disk, and returns its counters: those of the recorded run, to the
+// last read, when slots (per class of t.Catalog) and opt are the run's and nothing was read on a guess.
+func (t *Trace) Replay(slots []int, opt pager.Options) (pager.Stats, error) {
+	p, err := pager.NewReplay(t.Catalog, slots, t.Sizes, opt)
 	if err != nil {
 		return pager.Stats{}, fmt.Errorf("sim: %w", err)
 	}
@@ -106,11 +108,12 @@ func (t *Trace) perToken(bytes int64) float64 {
 	return float64(bytes) / (1 << 20) / float64(max(1, t.Tokens))
 }
 
-// readBytes is what one expert of a layer costs to read, widening included.
+// readBytes is what one expert of a layer costs to read, widening included as far as the file goes.
 func (t *Trace) readBytes(k expert.Key) int64 {
 	sum := int64(0)
 	for i := range t.Catalog.Layers[k.Layer].Parts {
-		sum += int64(t.Catalog.Piece(k, i).ReadLength)
+		p := t.Catalog.Piece(k, i)
+		sum += min(int64(p.ReadLength), t.Sizes[p.Shard]-p.ReadOffset)
 	}
 	return sum
 }

@@ -54,6 +54,16 @@ func testCatalog(t testing.TB, layers, experts, used int) *expert.Catalog {
 	return cat
 }
 
+// fileSize is where the last expert ends.
+func fileSize(cat *expert.Catalog) (end int64) {
+	for _, l := range cat.Layers {
+		for _, p := range l.Parts {
+			end = max(end, p.Offset+p.Size*int64(l.Experts))
+		}
+	}
+	return end
+}
+
 // record writes a trace of routes as a run would.
 func record(t testing.TB, w io.Writer, r routes, seed uint64) *expert.Catalog {
 	t.Helper()
@@ -62,7 +72,7 @@ func record(t testing.TB, w io.Writer, r routes, seed uint64) *expert.Catalog {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec, err := NewRecorder(w, cat, plan)
+	rec, err := NewRecorder(w, cat, plan, []int64{fileSize(cat)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,9 +170,11 @@ func TestReadRefuses(t *testing.T) {
 	for name, data := range map[string][]byte{
 		"empty": nil, "text": []byte("hello\n"), "json": []byte("{}\n"), "cut in the header": whole[:head/2], "cut": whole[:head+(len(whole)-head)/2],
 		"cut at a record": whole[:head], "no end": whole[:len(whole)-1], "bad kind": damaged(head, 9), "bad layer": damaged(head+1, 100), "too many": damaged(head+2, 100),
-		"bad expert": damaged(head+3, 100),
-		"huge":       bytes.Replace(whole, []byte(`"experts":12`), []byte(`"experts":1073741823`), 1),
-		"negative":   bytes.Replace(whole, []byte(`"other_bytes":12345`), []byte(`"other_bytes":-1`), 1),
+		"bad expert":   damaged(head+3, 100),
+		"huge":         bytes.Replace(whole, []byte(`"experts":12`), []byte(`"experts":1073741823`), 1),
+		"past the end": bytes.Replace(whole, []byte(`"sizes":[`), []byte(`"sizes":[1,`), 1),
+		"too small":    bytes.Replace(whole, []byte(fmt.Sprint(`"sizes":[`, fileSize(testCatalog(t, small.layers, small.experts, small.used)))), []byte(`"sizes":[5`), 1),
+		"negative":     bytes.Replace(whole, []byte(`"other_bytes":12345`), []byte(`"other_bytes":-1`), 1),
 	} {
 		if _, err := Read(bytes.NewReader(data)); !errors.Is(err, ErrTrace) || strings.Count(err.Error(), "\n") > 0 {
 			t.Errorf("%s: %v", name, err)
@@ -234,7 +246,7 @@ func TestBeladyIsBest(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(8, 9))
 	for range 60 {
 		cat := testCatalog(t, 1, 5, 1)
-		trace := &Trace{Catalog: cat, Tokens: 1}
+		trace := &Trace{Catalog: cat, Tokens: 1, Sizes: []int64{fileSize(cat)}}
 		for range 7 {
 			from := len(trace.ids)
 			for _, id := range rnd.Perm(5)[:1+rnd.IntN(2)] {

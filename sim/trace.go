@@ -42,6 +42,7 @@ type header struct {
 	Version int      `json:"version"`
 	Other   int64    `json:"other_bytes"` // what the plan counts beside the arena
 	Shards  []string `json:"shards"`
+	Sizes   []int64  `json:"sizes"` // of the shards
 	Align   []int    `json:"align"`
 	Layers  []layer  `json:"layers"`
 }
@@ -68,9 +69,9 @@ type Recorder struct {
 }
 
 // NewRecorder writes the header: where the experts lie, and what the plan counts beside the arena, so that a budget means
-// the same in a replay as in a run.
-func NewRecorder(w io.Writer, cat *expert.Catalog, plan *expert.Plan) (*Recorder, error) {
-	h := header{Magic: magic, Version: version, Other: plan.Budget - plan.ArenaBytes - plan.Unused}
+// the same in a replay as in a run. sizes are the shards' in bytes.
+func NewRecorder(w io.Writer, cat *expert.Catalog, plan *expert.Plan, sizes []int64) (*Recorder, error) {
+	h := header{Magic: magic, Version: version, Other: plan.Budget - plan.ArenaBytes - plan.Unused, Sizes: sizes}
 	paths, align := cat.Shards()
 	h.Align = align
 	for _, path := range paths {
@@ -120,7 +121,8 @@ func (r *Recorder) Close() error {
 // Trace is a recorded run.
 type Trace struct {
 	Catalog *expert.Catalog
-	Other   int64 // bytes of all counted terms of the plan but the arena
+	Other   int64   // bytes of all counted terms of the plan but the arena
+	Sizes   []int64 // of the shards
 	Tokens  int64
 
 	uses []use
@@ -183,7 +185,17 @@ func readHeader(in *bufio.Reader) (*Trace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sim: trace: %w: %w", err, ErrTrace)
 	}
-	return &Trace{Catalog: cat, Other: h.Other}, nil
+	if len(h.Sizes) != len(h.Shards) {
+		return nil, fmt.Errorf("sim: trace: sizes of %d files, it names %d: %w", len(h.Sizes), len(h.Shards), ErrTrace)
+	}
+	for _, l := range cat.Layers {
+		for _, p := range l.Parts {
+			if end := p.Offset + p.Size*int64(l.Experts); end > h.Sizes[p.Shard] {
+				return nil, fmt.Errorf("sim: trace: %s ends at %d, its file at %d: %w", p.Tensor, end, h.Sizes[p.Shard], ErrTrace)
+			}
+		}
+	}
+	return &Trace{Catalog: cat, Other: h.Other, Sizes: h.Sizes}, nil
 }
 
 // maxExperts, of all layers, bounds what a damaged header can ask for; the largest models of 2026 have some 30,000.
