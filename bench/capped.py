@@ -5,10 +5,15 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import threading
 import time
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+# An ended script must leave neither a running model nor a group behind: SIGTERM unwinds like Ctrl-C.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def size(text):
@@ -84,11 +89,12 @@ class Group:
 
 
 class Used:
-    """What one run used: exit status, output, seconds, peaks in bytes as sampled every 20 ms, bytes read from the device."""
+    """What one run used: exit status, output, seconds, peaks in bytes as sampled every 20 ms, bytes read from the device, seconds it stood
+    still because somebody sent it SIGSTOP (its times are then worth nothing)."""
 
     def __init__(self):
         self.rc, self.out, self.err, self.seconds, self.late = None, "", "", 0.0, False
-        self.anonymous = self.rss = self.swap = self.data = self.device_read = 0
+        self.anonymous = self.rss = self.swap = self.data = self.device_read = self.stopped = 0
         self.group_peak = self.kills = 0
 
     def last(self):
@@ -102,7 +108,7 @@ def _status(pid):
     def kib(name):
         m = re.search(r"^%s:\s+(\d+) kB" % name, t, re.M)
         return int(m[1]) << 10 if m else 0
-    return kib("RssAnon"), kib("VmHWM"), kib("VmSwap"), kib("VmData")
+    return (kib("RssAnon"), kib("VmHWM"), kib("VmSwap"), kib("VmData")), bool(re.search(r"^State:\s+[Tt]", t, re.M))
 
 
 def run(cmd, group=None, data_limit=None, env=None, timeout=900):
@@ -128,7 +134,8 @@ def run(cmd, group=None, data_limit=None, env=None, timeout=900):
         r.start()
     try:
         while True:
-            seen = _status(p.pid)
+            seen, stopped = _status(p.pid)
+            u.stopped += 0.02 * stopped
             u.anonymous, u.rss, u.swap, u.data = (max(a, b) for a, b in zip((u.anonymous, u.rss, u.swap, u.data), seen))
             pid, status, usage = os.wait4(p.pid, os.WNOHANG)
             if pid:
@@ -212,6 +219,21 @@ class ReadAhead:
     def __exit__(self, *_):
         if self.kib is not None and self.before:
             self._set(self.before)
+
+
+def wait_idle(percent, seconds=600):
+    """Wait until the CPUs were idle for that share of three seconds; False when it did not happen in time."""
+    def ticks():
+        v = [int(x) for x in read("/proc/stat").split("\n")[0].split()[1:9]]
+        return v[3] + v[4], sum(v)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        a = ticks()
+        time.sleep(3)
+        b = ticks()
+        if 100 * (b[0] - a[0]) >= percent * (b[1] - a[1]):
+            return True
+    return False
 
 
 def machine(path=None):

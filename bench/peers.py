@@ -125,11 +125,12 @@ def measure(arm, o, group):
     elif arm.maps:
         for f in capped.shards(o.model):
             capped.warm(f)
+    quiet = capped.wait_idle(o.idle, o.idle_wait) if o.idle else None
     left = sum(capped.cached(f) or 0 for f in capped.shards(o.model))
     load = os.getloadavg()[0]
     u = capped.run([arm.bin] + arm.command + arm.args, group=group, timeout=o.timeout)
     row = {"load": load, "seconds": u.seconds, "device_read": u.device_read, "anonymous": u.anonymous, "rss": u.rss, "swap": u.swap,
-           "group_peak": u.group_peak, "cached_before": left}
+           "group_peak": u.group_peak, "cached_before": left, "quiet": quiet}
     if u.rc != 0:
         why = "over %d s" % o.timeout if u.late else "killed by the memory limit" if u.kills else "exit %d: %s" % (u.rc, u.last())
         return {**row, "failed": why}
@@ -137,6 +138,8 @@ def measure(arm, o, group):
         row.update(arm.parse(u))
     except (ValueError, KeyError, IndexError) as e:
         row["failed"] = "cannot read its figures (%s): %s" % (e, u.last())
+    if u.stopped:
+        row["failed"] = "stood still for %.0f s: somebody stopped it" % u.stopped
     if row.get("decode") is None and row.get("prompt") is None:
         row.setdefault("failed", "no figures in its output: " + u.last())
     return row
@@ -164,6 +167,9 @@ def report(arms, o):
     print("memory   ", "cgroup of %d MiB" % (o.limit >> 20) if o.limit else "all in RAM", "" if o.read_ahead is None else "; read-ahead %d KiB" % o.read_ahead)
     print("rounds    %d, interleaved; %d threads; load average at the start of a run %.1f..%.1f" % (
         o.rounds, o.threads, min(r["load"] for a in arms for r in a.rows), max(r["load"] for a in arms for r in a.rows)))
+    busy = sum(r["quiet"] is False for a in arms for r in a.rows)
+    if busy:
+        print("warning   %d runs began while others used the CPUs: programs that spin at barriers lose far more by that than others" % busy)
     print("\n| arm | decode tok/s: median (min..max, spread) | prompt tok/s | prompt tokens | hits | MiB/token | device GiB/run | group peak MiB | ours / its, decode | prompt |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for a in arms:
@@ -200,6 +206,8 @@ def options():
     a.add_argument("--bmoe-cache", type=int, help="BigMoeOnEdge's cache in MiB (default: 70 %% of the group)")
     a.add_argument("--only", help="arms whose names begin with one of these words, e.g. 'epq,ik'")
     a.add_argument("--timeout", type=int, default=900, help="seconds for one run")
+    a.add_argument("--idle", type=int, help="before each run wait until the CPUs are idle for this share in percent")
+    a.add_argument("--idle-wait", type=int, default=600, help="but at most this many seconds (default 600)")
     a.add_argument("--json", help="write all rows to this file")
     o = a.parse_args()
     o.limit = None if o.memory == "ram" else capped.size(o.memory)
