@@ -22,6 +22,7 @@ type loop struct {
 	pool   *kernels.Pool
 	limits uring.Limits
 	policy string
+	mapped []int64 // per shard: where the last mapped weight ends
 
 	queue *queue
 	calls chan func() // run between two batches
@@ -85,7 +86,7 @@ func (l *loop) start(memory model.Memory) error {
 	for i := range e.opt.Parallel {
 		l.sessions = append(l.sessions, &session{l: l, seq: int32(i)})
 	}
-	l.batch.Emit = l.emit
+	l.batch.Emit, l.mapped = l.emit, e.mappedEnds()
 	return nil
 }
 
@@ -177,6 +178,10 @@ func (l *loop) assign(j *job) {
 		j.end(Result{}, context.Cause(j.ctx))
 		return
 	}
+	if err := l.e.written(); err != nil {
+		j.end(Result{}, err)
+		return
+	}
 	var best *session
 	kept := -1
 	for _, s := range l.sessions {
@@ -223,7 +228,7 @@ func (l *loop) fill() int {
 // from their tokens, each alone, so that the one at fault fails alone.
 func (l *loop) step() {
 	start := time.Now()
-	err := l.model.Forward(&l.batch)
+	err := l.forward()
 	l.busy += time.Since(start)
 	l.forwards++
 	l.pager.Tick()
@@ -259,9 +264,10 @@ func (l *loop) members() []*session {
 func (l *loop) emit(row int32, logits []float32) error {
 	s := l.sessions[l.batch.Seqs[row]]
 	if s.job.each != nil {
-		return s.job.each(int(l.batch.Pos[row]), logits)
+		s.give(int(l.batch.Pos[row]), logits)
+	} else {
+		s.next(logits)
 	}
-	s.next(logits)
 	return nil
 }
 

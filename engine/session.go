@@ -87,12 +87,22 @@ func (s *session) put(b *model.Batch, room int) {
 		n = min(n, limit)
 	}
 	for i, t := range s.pending[:n] {
-		if s.job.each != nil || i == len(s.pending)-1 {
+		pos := len(s.fed) + i
+		if s.job.each != nil && pos >= s.job.given || s.job.each == nil && i == len(s.pending)-1 {
 			b.Rows = append(b.Rows, int32(len(b.Tokens)))
 		}
 		b.Tokens = append(b.Tokens, t)
 		b.Seqs = append(b.Seqs, s.seq)
-		b.Pos = append(b.Pos, int32(len(s.fed)+i))
+		b.Pos = append(b.Pos, int32(pos))
+	}
+}
+
+// give hands a row of logits to a request that wants them all. A request that is built anew goes on after the last row it
+// was given; an error of its function is its own fault, not the batch's.
+func (s *session) give(pos int, logits []float32) {
+	if s.job.fault == nil {
+		s.job.given = pos + 1
+		s.job.fault = s.job.each(pos, logits)
 	}
 }
 
@@ -128,6 +138,7 @@ func (s *session) advance(n int) {
 	j := s.job
 	switch {
 	case j.fault != nil:
+		s.forget() // NaN may be in the caches
 		s.finish("", j.fault)
 	case len(s.pending) > 0:
 		j.push(Event{Processed: len(s.fed), Total: len(s.fed) + len(s.pending)})
@@ -205,6 +216,7 @@ type job struct {
 	batch   int // most tokens of this request in one forward pass; 0: no bound
 	sampler *Sampler
 	each    func(pos int, logits []float32) error // every row instead of sampling
+	given   int                                   // rows given to each
 	fault   error
 	logprob TokenLogprob
 

@@ -246,19 +246,29 @@ func (f *Files) Direct(id FileID) bool { return f.list[id].direct }
 // Lost says where O_DIRECT was refused or means nothing, once per file system.
 func (f *Files) Lost() []Loss { return f.lost }
 
+// Now looks at an open file again: its size in bytes, and whether it was written to or cut since it was opened.
+func (f *Files) Now(id FileID) (size int64, written bool, err error) {
+	one := &f.list[id]
+	var st unix.Stat_t
+	if err := unix.Fstat(one.fd, &st); err != nil {
+		return 0, false, fmt.Errorf("uring: %s: fstat: %w", one.path, named(err))
+	}
+	return st.Size, st.Mtim != one.mtime, nil
+}
+
 // Changed returns an error of kind ErrChanged when the file was replaced, removed, cut or written since it was opened.
 func (f *Files) Changed(id FileID) error {
 	one := &f.list[id]
-	var open, path unix.Stat_t
-	if err := unix.Fstat(one.fd, &open); err != nil {
-		return fmt.Errorf("uring: %s: fstat: %w", one.path, named(err))
-	}
+	size, written, err := f.Now(id)
 	switch {
-	case open.Size != one.size:
-		return fmt.Errorf("uring: %s: has %d bytes, had %d: %w", one.path, open.Size, one.size, ErrChanged)
-	case open.Mtim != one.mtime:
+	case err != nil:
+		return err
+	case size != one.size:
+		return fmt.Errorf("uring: %s: has %d bytes, had %d: %w", one.path, size, one.size, ErrChanged)
+	case written:
 		return fmt.Errorf("uring: %s: was written to: %w", one.path, ErrChanged)
 	}
+	var path unix.Stat_t
 	if err := retry(func() error { return unix.Stat(one.path, &path) }); err != nil {
 		return fmt.Errorf("uring: %s: %w: %w", one.path, named(err), ErrChanged)
 	}

@@ -7,12 +7,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/pager"
 )
 
 // env names the variables of a flag: ours, and llama.cpp's where it has the same flag.
@@ -20,9 +22,37 @@ func env(flag string, others ...string) cli.ValueSourceChain {
 	return cli.EnvVars(append([]string{"EPQ_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}, others...)...)
 }
 
+// envSwitch is env for a flag without a value: besides Go's words for true and false it takes on, off, enabled, disabled.
+func envSwitch(flag string) cli.ValueSourceChain {
+	chain := env(flag)
+	for i, s := range chain.Chain {
+		chain.Chain[i] = switchSource{s}
+	}
+	return chain
+}
+
+type switchSource struct{ cli.ValueSource }
+
+func (s switchSource) Lookup() (string, bool) {
+	v, ok := s.ValueSource.Lookup()
+	switch strings.ToLower(v) {
+	case "on", "enabled", "yes":
+		v = "true"
+	case "off", "disabled", "no":
+		v = "false"
+	}
+	return v, ok && v != ""
+}
+
+// IsFromEnv and Key let --help show the variable.
+func (s switchSource) IsFromEnv() bool { return true }
+
+// Key is the variable's name.
+func (s switchSource) Key() string { return s.ValueSource.(cli.EnvValueSource).Key() }
+
 // modelFlags are the flags of every command that loads a model.
 func modelFlags() []cli.Flag {
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "GGUF `FILE`, any shard, or the folder of a set (default: the embedded demo model)", Sources: env("model", "LLAMA_ARG_MODEL")},
 		&cli.StringFlag{Name: "ram", Value: "auto", Usage: "memory the process may use: `SIZE` (8GiB), auto, or min (the smallest that works)", Sources: env("ram")},
 		&cli.IntFlag{Name: "ram-budget-mb", Usage: "the same in MiB", Sources: env("ram-budget-mb", "RAM_BUDGET_MB")},
@@ -34,20 +64,29 @@ func modelFlags() []cli.Flag {
 		&cli.StringFlag{Name: "cache-type-v", Aliases: []string{"ctv"}, Value: "f16", Usage: "type of the KV cache's values: f16, f32, q8_0", Sources: env("cache-type-v", "LLAMA_ARG_CACHE_TYPE_V")},
 		&cli.StringFlag{Name: "backend", Value: "auto", Usage: "I/O path: auto, ring, pread, null (reads nothing: for measuring)", Sources: env("backend")},
 		&cli.StringFlag{Name: "kernels", Usage: "kernel set: scalar, avx2, avxvnni, avx512, neon (default: the best)", Sources: env("kernels")},
-		&cli.StringFlag{Name: "evict-policy", Usage: "which expert makes room: auto, lru, least_stale, lfu", Sources: env("evict-policy", "SDQ_EVICT_POLICY")},
+		&cli.StringFlag{Name: "evict-policy", Usage: "which expert makes room: " + strings.Join(pager.Policies(), ", ") + " (default: " + pager.DefaultPolicy + ")", Sources: env("evict-policy", "SDQ_EVICT_POLICY")},
 		&cli.IntFlag{Name: "evict-stale-tokens", Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
 		&cli.StringFlag{Name: "resident", Value: "mmap", Usage: "weights outside the experts: mmap (pages of the file) or copy (anonymous, huge pages)", Sources: env("resident")},
-		&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
-		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say more on stderr"},
-	}
+		&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout", Sources: envSwitch("json")},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say more on stderr", Sources: envSwitch("verbose")},
+	}, absentFlags()...)
 }
 
 // options reads modelFlags. Without a model the demo is unpacked.
 func options(c *cli.Command) (engine.Options, error) {
+	if err := absent(c); err != nil {
+		return engine.Options{}, err
+	}
 	o := engine.Options{
 		Model: c.String("model"), RAM: c.String("ram"), Threads: c.Int("threads"), Batch: c.Int("batch-size"), UBatch: c.Int("ubatch-size"),
 		CacheTypeK: c.String("cache-type-k"), CacheTypeV: c.String("cache-type-v"), Backend: c.String("backend"), Kernels: c.String("kernels"),
 		EvictPolicy: c.String("evict-policy"), StaleTokens: c.Int("evict-stale-tokens"), Resident: c.String("resident"),
+	}
+	if !slices.Contains([]string{"auto", "ring", "pread", "null"}, o.Backend) {
+		return o, fmt.Errorf("--backend is %q, allowed are auto, ring, pread and null: %w", o.Backend, errUsage)
+	}
+	if p := o.EvictPolicy; p != "" && !slices.Contains(pager.Policies(), p) {
+		return o, fmt.Errorf("--evict-policy is %q, allowed are %s: %w", p, strings.Join(pager.Policies(), ", "), errUsage)
 	}
 	switch n := c.Int("ctx-size"); {
 	case n == 0:
@@ -62,7 +101,7 @@ func options(c *cli.Command) (engine.Options, error) {
 	}
 	if o.RAM != "auto" && o.RAM != "min" {
 		if _, err := engine.ParseSize(o.RAM); err != nil {
-			return o, fmt.Errorf("--ram: %w: %w", err, errUsage)
+			return o, fmt.Errorf("--ram: %w", err)
 		}
 	}
 	if o.Model == "" {
@@ -85,6 +124,7 @@ func open(ctx context.Context, c *cli.Command, o engine.Options) (*engine.Engine
 	if s := e.LostLine(); s != "" {
 		fmt.Fprintln(w, s)
 	}
+	sayIgnored(c)
 	return e, nil
 }
 

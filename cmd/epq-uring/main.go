@@ -33,9 +33,6 @@ func main() {
 // Main runs one command and returns its exit code: 0 fine, 1 failed, 2 bad usage. A failure is one line on stderr.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	args, ignored := dropForeign(args)
-	if ignored != "" {
-		fmt.Fprintf(stderr, "ignored: %s (no meaning on a CPU that pages experts)\n", ignored)
-	}
 	app := &cli.Command{
 		Name:  "epq-uring",
 		Usage: "run Mixture-of-Experts models larger than memory",
@@ -44,6 +41,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		Suggest: true,
 		Reader:  stdin, Writer: stdout, ErrWriter: stderr,
 		HideVersion: true,
+		Metadata:    map[string]any{metaIgnored: ignored},
 		Commands: []*cli.Command{
 			runCommand(), serveCommand(), logitsCommand(), tokenizeCommand(), inspectCommand(), planCommand(), synthCommand(), versionCommand(),
 		},
@@ -61,11 +59,28 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		c.Suggest = true
 		c.HideHelpCommand = true
 	}
-	return exitCode(app.Run(ctx, args), stderr)
+	err := app.Run(ctx, args)
+	sayIgnored(app)
+	return exitCode(err, stderr)
+}
+
+// metaIgnored is where the flags that were dropped wait to be named.
+const metaIgnored = "ignored flags"
+
+// sayIgnored names the flags that were dropped, once: after the first lines of a loaded model, or at the end.
+func sayIgnored(c *cli.Command) {
+	m := c.Root().Metadata
+	if s, _ := m[metaIgnored].(string); s != "" {
+		fmt.Fprintf(c.Root().ErrWriter, "ignored: %s (no meaning on a CPU that pages experts)\n", s)
+	}
+	delete(m, metaIgnored)
 }
 
 func usageError(_ context.Context, c *cli.Command, err error, _ bool) error {
 	s := strings.ReplaceAll(err.Error(), "\n", " ")
+	if cut := strings.Index(s, ": strconv."); cut >= 0 { // Go's words for a value that is no number
+		s = s[:cut]
+	}
 	if name, ok := strings.CutPrefix(s, "flag provided but not defined: -"); ok {
 		if near := nearestFlag(c, strings.TrimLeft(name, "-")); near != "" {
 			s += ", did you mean " + near + "?"
@@ -98,13 +113,14 @@ func exitCode(err error, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "epq-uring: interrupted")
 		return 130
 	}
-	fmt.Fprintln(stderr, "epq-uring: "+oneLine(strings.TrimSuffix(err.Error(), ": "+errUsage.Error())))
-	for _, usage := range []error{errUsage, engine.ErrOption, kernels.ErrUnknownSet} {
+	code, text := 1, err.Error()
+	for _, usage := range []error{errUsage, engine.ErrOption, engine.ErrSampling, kernels.ErrUnknownSet} {
 		if errors.Is(err, usage) {
-			return 2
+			code, text = 2, strings.TrimSuffix(text, ": "+usage.Error())
 		}
 	}
-	return 1
+	fmt.Fprintln(stderr, "epq-uring: "+oneLine(text))
+	return code
 }
 
 func oneLine(s string) string {

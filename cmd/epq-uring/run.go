@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/urfave/cli/v3"
@@ -27,8 +29,8 @@ func samplingFlags() []cli.Flag {
 		&cli.FloatFlag{Name: "presence-penalty", Usage: "taken from the logits of recent tokens", Sources: env("presence-penalty")},
 		&cli.FloatFlag{Name: "frequency-penalty", Usage: "taken from the logits of recent tokens for each time", Sources: env("frequency-penalty")},
 		&cli.IntFlag{Name: "seed", Aliases: []string{"s"}, Value: -1, Usage: "of the random choice; -1: another one each time", Sources: env("seed")},
-		&cli.StringSliceFlag{Name: "stop", Usage: "end the answer before this `TEXT`; may be given several times"},
-		&cli.BoolFlag{Name: "ignore-eos", Usage: "never choose an end token", Sources: env("ignore-eos")},
+		&cli.StringSliceFlag{Name: "stop", Usage: "end the answer before this `TEXT`; may be given several times", Sources: env("stop")},
+		&cli.BoolFlag{Name: "ignore-eos", Usage: "never choose an end token", Sources: envSwitch("ignore-eos")},
 	}
 }
 
@@ -50,10 +52,10 @@ func runCommand() *cli.Command {
 			"epq-uring run -m model-00001-of-00002.gguf --ram 8GiB -p \"Tell me a story\" -n 200\n" +
 			"epq-uring run -m model.gguf --no-chat --temp 0 -f text.txt --json",
 		Flags: append(append(modelFlags(), samplingFlags()...),
-			&cli.StringFlag{Name: "prompt", Aliases: []string{"p"}, Usage: "the prompt `TEXT`"},
-			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "`FILE` with the prompt"},
-			&cli.StringFlag{Name: "system", Aliases: []string{"sys"}, Usage: "system message `TEXT`"},
-			&cli.BoolFlag{Name: "no-chat", Usage: "continue the text as it is, without the chat template"},
+			&cli.StringFlag{Name: "prompt", Aliases: []string{"p"}, Usage: "the prompt `TEXT`", Sources: env("prompt")},
+			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "`FILE` with the prompt", Sources: env("file")},
+			&cli.StringFlag{Name: "system", Aliases: []string{"sys"}, Usage: "system message `TEXT`", Sources: env("system")},
+			&cli.BoolFlag{Name: "no-chat", Usage: "continue the text as it is, without the chat template", Sources: envSwitch("no-chat")},
 		),
 		Action: run,
 	}
@@ -61,8 +63,12 @@ func runCommand() *cli.Command {
 
 func run(ctx context.Context, c *cli.Command) error {
 	args := c.Args().Slice()
-	o, err := options2(c, &args)
+	o, err := modelArgument(c, &args)
 	if err != nil {
+		return err
+	}
+	choice := sampling(c)
+	if err := choice.Validate(math.MaxInt32); err != nil { // before a model is loaded
 		return err
 	}
 	if !c.IsSet("prompt") && !c.IsSet("file") && len(args) == 0 && isTerminal(c.Root().Reader) {
@@ -90,7 +96,7 @@ func run(ctx context.Context, c *cli.Command) error {
 	}
 	out, quiet := c.Root().Writer, c.Bool("json")
 	r, err := e.Generate(ctx, engine.Request{
-		Tokens: tokens, MaxTokens: c.Int("predict"), Sampling: sampling(c), Stop: c.StringSlice("stop"), IgnoreEOS: c.Bool("ignore-eos"),
+		Tokens: tokens, MaxTokens: c.Int("predict"), Sampling: choice, Stop: c.StringSlice("stop"), IgnoreEOS: c.Bool("ignore-eos"),
 	}, func(ev engine.Event) error {
 		if quiet || ev.Text == "" {
 			return nil
@@ -116,16 +122,24 @@ func run(ctx context.Context, c *cli.Command) error {
 	return nil
 }
 
-// options2 also takes a first argument that names a model file.
-func options2(c *cli.Command, args *[]string) (engine.Options, error) {
-	model := ""
-	if len(*args) > 0 && !c.IsSet("model") && strings.HasSuffix((*args)[0], ".gguf") {
-		model, *args = (*args)[0], (*args)[1:]
-		if err := c.Set("model", model); err != nil {
+// modelArgument is options where the first argument may name the model: a GGUF file, or a folder.
+func modelArgument(c *cli.Command, args *[]string) (engine.Options, error) {
+	if len(*args) > 0 && !c.IsSet("model") && isModel((*args)[0]) {
+		if err := c.Set("model", (*args)[0]); err != nil {
 			return engine.Options{}, err
 		}
+		*args = (*args)[1:]
 	}
 	return options(c)
+}
+
+// isModel tells a model from a prompt.
+func isModel(s string) bool {
+	if strings.HasSuffix(s, ".gguf") {
+		return true
+	}
+	shards, err := filepath.Glob(filepath.Join(s, "*.gguf"))
+	return err == nil && len(shards) > 0 && strings.ContainsRune(s, filepath.Separator)
 }
 
 // promptTokens renders a prompt as a chat of one message, or takes it as it is.

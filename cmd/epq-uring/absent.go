@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+)
+
+// absentFlags belong to features that this version does not have: what asks for nothing is accepted, so that command
+// lines stay valid from version to version.
+func absentFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "hf-repo", Aliases: []string{"hf", "hfr"}, Usage: "`OWNER/REPO[:QUANT]` to download (not in this version: fetch the file and name it with -m)", Sources: env("hf-repo", "LLAMA_ARG_HF_REPO")},
+		&cli.StringFlag{Name: "prefetch", Value: "auto", Usage: "experts read ahead: auto or off (nothing is read ahead in this version)", Sources: env("prefetch")},
+		&cli.StringFlag{Name: "mtp", Value: "auto", Usage: "drafting by the model's own block: auto or off (not in this version)", Sources: env("mtp")},
+		&cli.StringFlag{Name: "draft-ngram", Value: "auto", Usage: "drafting from the text so far: auto or off (not in this version)", Sources: env("draft-ngram")},
+		&cli.StringFlag{Name: "numa", Value: "off", Usage: "placing of threads and memory: off (not in this version)", Sources: env("numa", "LLAMA_ARG_NUMA")},
+		&cli.StringFlag{Name: "kernel-plugin", Usage: "`FILE` with kernels (not in this version)", Sources: env("kernel-plugin")},
+	}
+}
+
+// absent refuses what this version cannot do.
+func absent(c *cli.Command) error {
+	if repo := c.String("hf-repo"); repo != "" {
+		return fmt.Errorf("-hf %s: this version downloads nothing; fetch the GGUF file (all its shards) and name it with -m FILE: %w", repo, errUsage)
+	}
+	for _, f := range []struct {
+		name   string
+		fine   []string
+		remedy string
+	}{
+		{"prefetch", []string{"auto", "off"}, "auto and off are"},
+		{"mtp", []string{"auto", "off", "0"}, "auto and off are"},
+		{"draft-ngram", []string{"auto", "off"}, "auto and off are"},
+		{"numa", []string{"auto", "off", ""}, "off is; numactl works around it"},
+		{"kernel-plugin", []string{""}, "--kernels chooses among those built in"},
+	} {
+		if v := strings.ToLower(c.String(f.name)); !slices.Contains(f.fine, v) {
+			return fmt.Errorf("--%s %s is not available in this version; %s: %w", f.name, c.String(f.name), f.remedy, errUsage)
+		}
+	}
+	return nil
+}
