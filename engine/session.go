@@ -73,6 +73,9 @@ func (s *session) begin(j *job) {
 	s.job, s.decoding, s.solo, s.began = j, false, false, time.Now()
 	s.used = s.l.forwards
 	s.result = Result{PromptTokens: len(j.req.Tokens)}
+	if j.each != nil { // wants the rows of what is in the caches too
+		s.forget()
+	}
 	s.result.CachedTokens = s.sync(j.req.Tokens)
 	s.sampler, s.decoder, s.stopper = j.sampler, nil, NewStopper(j.req.Stop)
 	if s.l.e.tok != nil {
