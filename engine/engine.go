@@ -40,7 +40,8 @@ type Engine struct {
 	typeK    gguf.Type
 	typeV    gguf.Type
 
-	loop *loop
+	recorder Recorder // nil: none
+	loop     *loop
 }
 
 // Open loads a model. Everything large is allocated here, once, as the plan says.
@@ -187,6 +188,9 @@ func (e *Engine) load() error {
 		e.blocks = append(e.blocks, block)
 		*b.to = block.Bytes()
 	}
+	if err := e.openRecorder(); err != nil {
+		return err
+	}
 	e.loop, err = startLoop(e, memory)
 	return err
 }
@@ -212,6 +216,10 @@ func (e *Engine) release() error {
 	}
 	if e.files != nil {
 		errs = append(errs, e.files.Close())
+	}
+	if e.recorder != nil {
+		errs = append(errs, e.recorder.Close())
+		e.recorder = nil
 	}
 	e.arena, e.blocks, e.resident, e.files = nil, nil, nil, nil
 	return errors.Join(errs...)

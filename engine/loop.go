@@ -79,7 +79,7 @@ func (l *loop) start(memory model.Memory) error {
 		return err
 	}
 	l.policy = cmp.Or(e.opt.EvictPolicy, pager.DefaultPolicy)
-	if err := l.model.Bind(e.resident, memory, e.set, l.pool, &experts{l.pager}); err != nil {
+	if err := l.model.Bind(e.resident, memory, e.set, l.pool, &experts{l.pager, e.recorder}); err != nil {
 		return err
 	}
 	l.pool.PinCaller()
@@ -232,6 +232,9 @@ func (l *loop) step() {
 	l.busy += time.Since(start)
 	l.forwards++
 	l.pager.Tick()
+	if r := l.e.recorder; r != nil {
+		r.Batch(len(l.batch.Tokens))
+	}
 	if err == nil {
 		l.advance()
 		return
@@ -296,9 +299,3 @@ func (l *loop) do(ctx context.Context, f func()) error {
 		return context.Cause(ctx)
 	}
 }
-
-// experts joins the pager to the model.
-type experts struct{ *pager.Pager }
-
-// Hint is where a prefetcher would look; without one nothing is guessed.
-func (experts) Hint(int, []float32) {}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/gguf"
 	"github.com/epq-uring/epq-uring/kernels"
 	"github.com/epq-uring/epq-uring/uring"
@@ -34,6 +35,10 @@ type Options struct {
 	Resident    string // "mmap" (default) or "copy"
 	LogitRows   int    // rows of logits kept at a time; 0: one per sequence
 	NoTokenizer bool   // for files without a vocabulary: token ids only
+
+	// Record, if set, is called once everything is planned; what it returns takes down the experts of every use. sizes are
+	// the shards' in bytes.
+	Record func(cat *expert.Catalog, plan *expert.Plan, sizes []int64) (Recorder, error)
 
 	// WrapDevice lets tests put faults and delays between pager and disk.
 	WrapDevice func(uring.Device) uring.Device

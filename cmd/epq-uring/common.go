@@ -67,6 +67,7 @@ func modelFlags() []cli.Flag {
 		&cli.StringFlag{Name: "evict-policy", Usage: "which expert makes room: " + strings.Join(pager.Policies(), ", ") + " (default: " + pager.DefaultPolicy + ")", Sources: env("evict-policy", "SDQ_EVICT_POLICY")},
 		&cli.IntFlag{Name: "evict-stale-tokens", Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
 		&cli.StringFlag{Name: "resident", Value: "mmap", Usage: "weights outside the experts: mmap (pages of the file) or copy (anonymous, huge pages)", Sources: env("resident")},
+		&cli.StringFlag{Name: "trace", Usage: "record which experts are used to `FILE`, for simulate (plan: read it, and expect its hit rate)", Sources: env("trace")},
 		&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout", Sources: envSwitch("json")},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say more on stderr", Sources: envSwitch("verbose")},
 	}, absentFlags()...)
@@ -115,6 +116,9 @@ func options(c *cli.Command) (engine.Options, error) {
 
 // open loads the model and says on stderr how.
 func open(ctx context.Context, c *cli.Command, o engine.Options) (*engine.Engine, error) {
+	if path := c.String("trace"); path != "" {
+		traceTo(&o, path)
+	}
 	e, err := engine.Open(ctx, o)
 	if err != nil {
 		return nil, err

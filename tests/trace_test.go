@@ -1,0 +1,100 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/expert"
+	"github.com/epq-uring/epq-uring/pager"
+	"github.com/epq-uring/epq-uring/sim"
+)
+
+// A recorded run, replayed under the same budget and policy, hits, misses, evicts and reads exactly what the run did:
+// with arenas from one token's experts to all of them, and batches that name more experts than there are slots.
+func TestReplayIsTheRun(t *testing.T) {
+	for _, ram := range []string{"min", "+3MiB", "+8MiB", "1GiB"} {
+		for _, policy := range pager.Policies() {
+			t.Run(ram+"/"+policy, func(t *testing.T) {
+				o := engine.Options{Model: demoModel, RAM: ram, Context: 256, UBatch: 24, EvictPolicy: policy, Parallel: 2}
+				if ram[0] == '+' {
+					o.RAM = fmt.Sprint(minimum(t, o) + sizeOf(t, ram[1:]))
+				}
+				trace, got, plan := recordRun(t, o)
+				want, err := trace.Replay(plan.Slots, pager.Options{Policy: policy})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got.WaitTime, want.WaitTime = 0, 0
+				if got != want || got.Hits == 0 && ram == "1GiB" || got.Evictions == 0 && ram == "min" {
+					t.Errorf("%d slots:\n   run %+v\nreplay %+v", plan.Slots, got, want)
+				}
+				cells, err := sim.Simulate(trace, []int64{plan.Budget}, []string{policy}, pager.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c := cells[0]; c.HitRate != got.HitRate() || c.HitRateCold != got.WarmHitRate() || c.Evictions != got.Evictions ||
+					c.MiBPerToken != float64(got.BytesRead)/float64(1<<20)/float64(trace.Tokens) {
+					t.Errorf("--ram means another thing: run %+v, simulated %+v", got, c)
+				}
+			})
+		}
+	}
+}
+
+func minimum(t *testing.T, o engine.Options) int64 {
+	t.Helper()
+	o.RAM = "min"
+	p, err := engine.Plan(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Minimum
+}
+
+func sizeOf(t *testing.T, s string) int64 {
+	t.Helper()
+	n, err := engine.ParseSize(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+type keptOpen struct{ *sim.Recorder }
+
+// recordRun answers two prompts and returns the trace, the engine's own counters and the plan.
+func recordRun(t *testing.T, o engine.Options) (*sim.Trace, pager.Stats, *expert.Plan) {
+	t.Helper()
+	var b bytes.Buffer
+	o.Record = func(cat *expert.Catalog, plan *expert.Plan, sizes []int64) (engine.Recorder, error) {
+		r, err := sim.NewRecorder(&b, cat, plan, sizes)
+		return keptOpen{r}, err
+	}
+	e, err := engine.Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for i, prompt := range []string{"Once upon a time there was a small town by the sea where nobody could remember", "17 x 23 ="} {
+		s := engine.DefaultSampling()
+		s.Seed = int64(i)
+		if _, err := e.Generate(context.Background(), engine.Request{Tokens: e.EncodeText(prompt), MaxTokens: 30, Sampling: s, IgnoreEOS: true}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := e.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	trace, err := sim.Read(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trace, s.Pager, e.Plan()
+}
