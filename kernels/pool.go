@@ -51,6 +51,7 @@ type Pool struct {
 	units   int64
 	workers []*sleeper // workers 1, 2, ...
 	cpus    []int      // by worker; empty: not pinned
+	between func()     // called by worker 0 between two units
 	ended   sync.WaitGroup
 }
 
@@ -120,6 +121,9 @@ func (p *Pool) Run(t Task, units int) {
 	if len(p.workers) == 0 || units <= 1 {
 		for u := range units {
 			t.Do(0, u)
+			if p.between != nil {
+				p.between()
+			}
 		}
 		p.busy.Store(false)
 		return
@@ -147,11 +151,18 @@ func (p *Pool) finish() {
 	}
 }
 
+// Between has f called by worker 0 between two of its units: the caller's own work that must not wait for the end of a
+// long operation. It must be quick and must not call Run.
+func (p *Pool) Between(f func()) { p.between = f }
+
 // take runs units until none is left.
 func (p *Pool) take(worker int) {
 	t, units := p.task, p.units
 	for u := p.next.Add(1) - 1; u < units; u = p.next.Add(1) - 1 {
 		t.Do(worker, int(u))
+		if worker == 0 && p.between != nil {
+			p.between()
+		}
 	}
 }
 

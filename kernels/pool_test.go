@@ -328,3 +328,24 @@ func (m *meeting) Do(_, _ int) {
 	for m.here.Load() < m.n {
 	}
 }
+
+// count counts units and what lies between them.
+type count struct{ units, between atomic.Int64 }
+
+func (c *count) Do(int, int) { c.units.Add(1) }
+
+func TestBetween(t *testing.T) {
+	for _, threads := range []int{1, 3} {
+		p, err := NewPool(threads, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &count{}
+		p.Between(func() { c.between.Add(1) })
+		p.Run(c, 100)
+		p.Close()
+		if n := c.between.Load(); c.units.Load() != 100 || n == 0 && threads == 1 || n > 100 {
+			t.Errorf("%d threads: %d units, %d calls between", threads, c.units.Load(), n)
+		}
+	}
+}
