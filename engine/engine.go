@@ -37,10 +37,13 @@ type Engine struct {
 	arena    *pager.Arena
 	resident *resident
 	blocks   []*mem.Block
+	image    mem.Image
 	typeK    gguf.Type
 	typeV    gguf.Type
 
 	recorder Recorder // nil: none
+	sums     *sums    // nil: reads are not verified
+	warmNote string   // for FirstLine
 	loop     *loop
 }
 
@@ -169,6 +172,7 @@ func (e *Engine) load() error {
 	if e.arena, err = pager.NewArena(e.catalog, e.plan.Slots); err != nil {
 		return err
 	}
+	e.arena.Touch(e.opt.Threads) // registering untouched memory would fault it in on one thread
 	sizes, memory := e.model.Sizes(), model.Memory{}
 	for _, b := range []struct {
 		purpose mem.Purpose
@@ -185,8 +189,12 @@ func (e *Engine) load() error {
 		if err != nil {
 			return err
 		}
+		block.Touch(e.opt.Threads)
 		e.blocks = append(e.blocks, block)
 		*b.to = block.Bytes()
+	}
+	if e.sums, err = e.openSums(); err != nil {
+		return err
 	}
 	if err := e.openRecorder(); err != nil {
 		return err

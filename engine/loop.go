@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/epq-uring/epq-uring/kernels"
@@ -27,6 +28,7 @@ type loop struct {
 	queue *queue
 	calls chan func() // run between two batches
 	quit  chan struct{}
+	once  sync.Once // closes quit
 	done  chan struct{}
 
 	sessions []*session
@@ -34,6 +36,9 @@ type loop struct {
 	owners   []*session // of the batch's tokens' rows
 	busy     time.Duration
 	forwards int64
+
+	warm      *warmFile // nil: no warm start
+	warmUntil time.Time // zero: nothing is being warmed up
 }
 
 // startLoop starts the loop's thread and, on it, everything that belongs to it.
@@ -73,12 +78,17 @@ func (l *loop) start(memory model.Memory) error {
 		l.device = e.opt.WrapDevice(l.device)
 	}
 	l.limits = l.device.Limits()
-	e.lost = append(e.files.Lost(), l.limits.Lost...)
-	l.pager, err = pager.New(l.device, e.catalog, e.arena, pager.Options{Policy: e.opt.EvictPolicy, StaleTokens: e.opt.StaleTokens})
+	e.lost = append(e.lostMemory(), l.limits.Lost...) // the device knows what the files lost
+	po := pager.Options{Policy: e.opt.EvictPolicy, StaleTokens: e.opt.StaleTokens}
+	if e.sums != nil {
+		po.Verify = e.sums.check
+	}
+	l.pager, err = pager.New(l.device, e.catalog, e.arena, po)
 	if err != nil {
 		return err
 	}
 	l.policy = cmp.Or(e.opt.EvictPolicy, pager.DefaultPolicy)
+	l.startWarm()
 	if err := l.model.Bind(e.resident, memory, e.set, l.pool, &experts{l.pager, e.recorder}); err != nil {
 		return err
 	}
@@ -93,6 +103,7 @@ func (l *loop) start(memory model.Memory) error {
 // stop takes down what start put up, as far as that got.
 func (l *loop) stop() {
 	if l.pager != nil {
+		l.keepWarm()
 		l.pager.Close()
 	}
 	if l.device != nil {
@@ -104,11 +115,7 @@ func (l *loop) stop() {
 }
 
 func (l *loop) close() {
-	select {
-	case <-l.quit:
-	default:
-		close(l.quit)
-	}
+	l.once.Do(func() { close(l.quit) })
 	<-l.done
 }
 
@@ -152,14 +159,33 @@ func (l *loop) admit() bool {
 				return true
 			}
 		}
+		if !l.idle() {
+			return false
+		}
+	}
+}
+
+// idle waits for something to do, and reads hot experts meanwhile. It reports false when the loop shall end.
+func (l *loop) idle() bool {
+	for l.warming() {
 		select {
 		case <-l.quit:
 			return false
 		case f := <-l.calls:
 			f()
 		case <-l.queue.signal:
+			return true
+		default:
 		}
 	}
+	select {
+	case <-l.quit:
+		return false
+	case f := <-l.calls:
+		f()
+	case <-l.queue.signal:
+	}
+	return true
 }
 
 func (l *loop) free() int {
@@ -231,6 +257,7 @@ func (l *loop) step() {
 	err := l.forward()
 	l.busy += time.Since(start)
 	l.forwards++
+	l.endWarm()
 	l.pager.Tick()
 	if r := l.e.recorder; r != nil {
 		r.Batch(len(l.batch.Tokens))

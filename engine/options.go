@@ -32,9 +32,17 @@ type Options struct {
 	Kernels     string // "" (the best) or a set's name
 	EvictPolicy string // "" (the default policy) or a name
 	StaleTokens int    // for least_stale; 0: its default
-	Resident    string // "mmap" (default) or "copy"
-	LogitRows   int    // rows of logits kept at a time; 0: one per sequence
-	NoTokenizer bool   // for files without a vocabulary: token ids only
+	Resident    string // "auto" (default), "mmap", "copy" or "lock": how the weights outside the experts are held
+	// RequestBytes is what requests in progress may take of the Go heap besides a few small ones: bodies, texts, tokens.
+	RequestBytes int64
+	LogitRows    int  // rows of logits kept at a time; 0: one per sequence
+	NoTokenizer  bool // for files without a vocabulary: token ids only
+
+	// WarmDir is a folder where the engine keeps, per model, which experts are hot, to read them first at the next start;
+	// "": nothing is kept or read ahead.
+	WarmDir string
+	Verify  bool   // compare every slice read with its checksum (CRC32C), as Verify took them down
+	Sums    string // file of the checksums; "": beside the first shard
 
 	// Record, if set, is called once everything is planned; what it returns takes down the experts of every use. sizes are
 	// the shards' in bytes.
@@ -76,7 +84,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.CacheTypeV = "f16"
 	}
 	if o.Resident == "" {
-		o.Resident = "mmap"
+		o.Resident = "auto"
 	}
 	for _, c := range []struct {
 		name     string

@@ -1,149 +1,180 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/internal/mem"
-	"github.com/epq-uring/epq-uring/model"
 )
 
-// budget is how much memory the process may use, and why.
+// budget is how much memory the process may use, and what says so.
 type budget struct {
-	bytes   int64
-	boundBy string
-	charged bool // page cache counts
-	minimal bool // whatever the smallest working budget is
+	bytes    int64
+	boundBy  string
+	physical bool // counts page cache and the kernel's share; else what is mapped, as RLIMIT_DATA does
+	minimal  bool // whatever the smallest working budget is
 }
 
-func (e *Engine) readBudget() (budget, error) {
-	room, err := mem.Room("")
-	if err != nil {
-		return budget{}, err
+// budgets lists the limits on this process, the user's wish first. A wish is no limit for the kernel, so that the groups
+// and RLIMIT_DATA stand beside it; the machine's free memory is only asked when nobody said a size.
+func (e *Engine) budgets() ([]budget, error) {
+	limits, err := mem.Limits("")
+	auto := strings.EqualFold(e.opt.RAM, "auto")
+	if err != nil && (auto || !errors.Is(err, mem.ErrNoLimit)) {
+		return nil, err
 	}
-	switch strings.ToLower(e.opt.RAM) {
-	case "auto":
-		by := room.By
-		if room.Where != "" {
-			by += " (" + room.Where + ")"
+	return budgetsOf(e.opt.RAM, limits)
+}
+
+func budgetsOf(ram string, limits []mem.Limit) ([]budget, error) {
+	var bs []budget
+	below := ""
+	auto := strings.EqualFold(ram, "auto")
+	switch {
+	case auto:
+	case strings.EqualFold(ram, "min"):
+		bs = append(bs, budget{boundBy: "flag (--ram min)", minimal: true})
+		below = ", smaller than --ram min takes"
+	default:
+		n, err := ParseSize(ram)
+		if err != nil {
+			return nil, fmt.Errorf("engine: --ram: %w", err)
 		}
-		return budget{bytes: room.Bytes, boundBy: by, charged: room.Charged}, nil
-	case "min":
-		return budget{boundBy: "flag (--ram min)", minimal: true, charged: room.Charged}, nil
+		bs = append(bs, budget{bytes: n, boundBy: "flag (--ram)"})
+		below = ", which leaves less than --ram " + ram
 	}
-	n, err := ParseSize(e.opt.RAM)
-	if err != nil {
-		return budget{}, fmt.Errorf("engine: --ram: %w", err)
+	for _, l := range limits {
+		if auto || l.By != "memory" {
+			bs = append(bs, budget{bytes: l.Bytes, boundBy: l.By + " (" + l.Where + ")" + below, physical: l.By != "rlimit"})
+		}
 	}
-	// In a group the kernel counts page cache whatever the flag says; a budget well below the group's limit leaves it room.
-	charged := room.Charged && n > room.Bytes-room.Bytes/8
-	return budget{bytes: n, boundBy: "flag (--ram)", charged: charged}, nil
+	return bs, nil
 }
 
 // makePlan fixes the context, sizes the model and divides the budget.
 func (e *Engine) makePlan() error {
-	b, err := e.readBudget()
+	limitHeap(e.heapBytes() - heapMargin)
+	e.image = readImage()
+	bs, err := e.budgets()
 	if err != nil {
 		return err
 	}
-	switch {
-	case e.opt.Context == 0:
-		e.opt.Context = min(defaultContext, e.cfg.Context)
-	case e.opt.Context > 0:
-		e.opt.Context = min(e.opt.Context, e.cfg.Context)
-	default:
-		e.opt.Context = e.cfg.Context
+	longest := e.cfg.Context
+	if !bs[0].minimal {
+		longest = e.maxContext(bs)
 	}
-	e.opt.UBatch = min(e.opt.UBatch, e.opt.Context)
-	p, err := e.planFor(b)
+	context := min(cmp.Or(max(0, e.opt.Context), defaultContext), e.cfg.Context)
+	if e.opt.Context < 0 && !bs[0].minimal {
+		context = max(longest, min(contextStep, e.cfg.Context)) // the smallest says what is missing
+	}
+	p, n, err := e.planFor(bs, context)
 	if err != nil {
 		return err
 	}
-	e.plan = p
+	p.MaxContext = longest
+	if bs[0].minimal {
+		p.MaxContext = context // more needs a larger budget
+	}
+	e.plan, e.model, e.opt.Context, e.opt.UBatch, e.opt.Resident = p, n.model, context, min(e.opt.UBatch, context), p.Resident
 	return nil
 }
 
-// planFor divides a budget for the context that was chosen.
-func (e *Engine) planFor(b budget) (*expert.Plan, error) {
-	var err error
-	e.model, err = model.New(e.file, e.cfg, model.Options{
-		Context: e.opt.Context, UBatch: e.opt.UBatch, Sequences: e.opt.Parallel, LogitRows: e.opt.LogitRows,
-		TypeK: e.typeK, TypeV: e.typeV, Threads: e.opt.Threads,
-	})
+// planFor divides the budget that leaves the experts least; of equals the smallest, of those the first.
+func (e *Engine) planFor(bs []budget, context int) (*expert.Plan, *needs, error) {
+	n, err := e.needsOf(context)
+	if err != nil {
+		return nil, nil, err
+	}
+	var least *expert.Plan
+	for _, b := range bs {
+		p, err := e.divide(n, b)
+		if err != nil {
+			return nil, nil, err
+		}
+		if least == nil || p.ArenaBytes < least.ArenaBytes || p.ArenaBytes == least.ArenaBytes && p.Budget < least.Budget {
+			least = p
+		}
+	}
+	if set := e.catalog.TokenBytes(); least.ArenaBytes < set {
+		least.Notes = append(least.Notes, fmt.Sprintf("the arena of %s is smaller than the experts of one token (%s): hardly any read can be saved, give --ram at least %s",
+			expert.FormatBytes(least.ArenaBytes), expert.FormatBytes(set), expert.FormatBytes(least.Budget-least.Unused-least.ArenaBytes+set)))
+	}
+	return least, n, nil
+}
+
+// divide divides one budget. Where nobody chose how resident weights are held they are copied to huge pages if that takes
+// no slot from the experts: under a limit that counts the page cache it never does, under another if all experts fit.
+func (e *Engine) divide(n *needs, b budget) (*expert.Plan, error) {
+	if e.opt.Resident != "auto" {
+		return e.divideAs(n, b, e.opt.Resident)
+	}
+	mapped, err := e.divideAs(n, b, "mmap")
+	if err != nil || b.minimal {
+		return mapped, err
+	}
+	if copied, err := e.divideAs(n, b, "copy"); err == nil && copied.ArenaBytes >= mapped.ArenaBytes {
+		copied.Minimum = mapped.Minimum
+		return copied, nil
+	}
+	return mapped, nil
+}
+
+func (e *Engine) divideAs(n *needs, b budget, how string) (*expert.Plan, error) {
+	smallest := e.catalog.SlotBytes(e.catalog.MinSlots())
+	terms := e.terms(n, b.physical, how, smallest)
+	_, err := expert.NewPlan(0, b.boundBy, terms, e.catalog)
+	var small *expert.TooSmall
+	if !errors.As(err, &small) {
+		return nil, err
+	}
+	if b.minimal {
+		b.bytes = small.Minimum
+	}
+	p, err := expert.NewPlan(b.bytes, b.boundBy, terms, e.catalog)
 	if err != nil {
 		return nil, err
 	}
-	terms := e.terms(b)
-	if b.minimal {
-		_, err := expert.NewPlan(0, b.boundBy, terms, e.catalog)
-		var small *expert.TooSmall
-		if !errors.As(err, &small) {
+	if b.physical { // the kernel's share grows with the arena, which it takes only a few thousandths from
+		if p, err = expert.NewPlan(b.bytes, b.boundBy, e.terms(n, true, how, p.ArenaBytes), e.catalog); err != nil {
 			return nil, err
 		}
-		b.bytes = small.Minimum
 	}
-	return expert.NewPlan(b.bytes, b.boundBy, terms, e.catalog)
+	p.Minimum, p.Resident = small.Minimum, how
+	return p, nil
 }
 
-// What the process holds besides the model's own memory, measured on linux/amd64 with Go 1.26 (engine's memory test
-// holds them): the Go heap lives in one 64 MiB arena that RLIMIT_DATA counts whole, with tables of the runtime beside it.
-const (
-	runtimeBytes   = 76 << 20
-	threadBytes    = 288 << 10 // stack of 256 KiB, guard page and thread-local storage
-	spareThreads   = 8         // runtime: sysmon, signals, system calls that block
-	ioBytes        = 1 << 20   // rings and their tables
-	growthOfAVocab = 2         // Go strings and maps over the bytes of the text
-)
+// contextStep is how finely the largest context is looked for.
+const contextStep = 256
 
-// terms lists what will be held, largest purposes first.
-func (e *Engine) terms(b budget) []expert.Term {
-	s := e.model.Sizes()
-	anonymous := func(name string, bytes int64) expert.Term {
-		return expert.Term{Name: name, Bytes: pages(bytes), Kind: expert.Anonymous, Counted: true}
+// maxContext finds the largest context that leaves the arena the experts of one token, or, where no context does, the
+// slots it cannot do without; 0 if none fits.
+func (e *Engine) maxContext(bs []budget) int {
+	least := min(contextStep, e.cfg.Context)
+	p, _, err := e.planFor(bs, least)
+	if err != nil {
+		return 0
 	}
-	weights := expert.Term{Name: "resident weights", Bytes: residentBytes(e.model.Resident()), Kind: expert.File, Counted: b.charged}
-	if e.opt.Resident == "copy" {
-		weights = anonymous("resident weights", weights.Bytes)
+	want := int64(0)
+	if set := e.catalog.TokenBytes(); p.ArenaBytes >= set {
+		want = set
 	}
-	heap := int64(0)
-	if e.tok != nil {
-		heap = e.tok.Bytes()
+	fits := func(context int) bool {
+		p, _, err := e.planFor(bs, context)
+		return err == nil && p.ArenaBytes >= want
 	}
-	heap += e.headerBytes() * growthOfAVocab
-	// The first 48 MiB of heap fit the arena that the runtime term counts.
-	heap = max(0, heap-48<<20)
-	return []expert.Term{
-		weights,
-		anonymous("kv cache", s.KV),
-		anonymous("recurrent state", s.Recurrent),
-		anonymous("compute buffers", s.Scratch),
-		anonymous("vectors", s.Vectors),
-		anonymous("tokenizer and metadata beyond the runtime's first heap", heap),
-		anonymous("go runtime and first heap", runtimeBytes),
-		anonymous("thread stacks", int64(e.opt.Threads+spareThreads)*threadBytes),
-		anonymous("i/o bookkeeping", ioBytes),
+	if fits(e.cfg.Context) {
+		return e.cfg.Context
 	}
-}
-
-// pages rounds up to what the kernel hands out.
-func pages(n int64) int64 {
-	const page = 4096
-	return (n + page - 1) &^ (page - 1)
-}
-
-// headerBytes is the size of everything before the tensors' data, over all shards: what metadata and tensor table take.
-func (e *Engine) headerBytes() int64 {
-	first := map[int]int64{}
-	for _, t := range e.file.Tensors() {
-		if at, ok := first[t.Shard]; !ok || t.Offset < at {
-			first[t.Shard] = t.Offset
+	low, high := least/contextStep, e.cfg.Context/contextStep+1 // in steps: low fits, high does not
+	for high-low > 1 {
+		if mid := (low + high) / 2; fits(mid * contextStep) {
+			low = mid
+		} else {
+			high = mid
 		}
 	}
-	sum := int64(0)
-	for _, n := range first {
-		sum += n
-	}
-	return sum
+	return max(least, low*contextStep)
 }

@@ -40,6 +40,8 @@ type Plan struct {
 	MaxContext int         `json:"max_context"`   // largest context that the budget allows; set by who knows the cost of a token
 	Terms      []Term      `json:"terms"`
 	Classes    []ClassPlan `json:"classes"`
+	Resident   string      `json:"resident,omitempty"` // how the weights outside the experts are held: mmap, copy or lock
+	Notes      []string    `json:"notes,omitempty"`    // what the user should know
 
 	Slots      []int `json:"-"` // per class
 	ArenaBytes int64 `json:"-"`
@@ -69,13 +71,13 @@ func NewPlan(budget int64, boundBy string, terms []Term, cat *Catalog) (*Plan, e
 		return nil, err
 	}
 	slots := cat.MinSlots()
-	minimum := others + cat.arenaBytes(slots)
+	minimum := others + cat.SlotBytes(slots)
 	if budget < minimum {
 		return nil, &TooSmall{Budget: budget, Minimum: minimum, BoundBy: boundBy}
 	}
 	unused := cat.fill(slots, budget-minimum)
 	p := &Plan{
-		Budget: budget, BoundBy: boundBy, Minimum: minimum, Unused: unused, Slots: slots, ArenaBytes: cat.arenaBytes(slots),
+		Budget: budget, BoundBy: boundBy, Minimum: minimum, Unused: unused, Slots: slots, ArenaBytes: cat.SlotBytes(slots),
 	}
 	p.Terms = append(append(p.Terms, terms...), Term{Name: ArenaTerm, Bytes: p.ArenaBytes, Kind: Anonymous, Counted: true})
 	for i, k := range cat.Classes {
@@ -97,11 +99,22 @@ func counted(terms []Term) (int64, error) {
 	return sum, nil
 }
 
-// arenaBytes needs no rounding: slots are whole pages, and regions are cut at slot borders.
-func (c *Catalog) arenaBytes(slots []int) int64 {
+// SlotBytes is the size of an arena with so many slots of each class. It needs no rounding: slots are whole pages, and
+// regions are cut at slot borders.
+func (c *Catalog) SlotBytes(slots []int) int64 {
 	sum := int64(0)
 	for i, k := range c.Classes {
 		sum += int64(slots[i]) * k.SlotBytes
+	}
+	return sum
+}
+
+// TokenBytes is what all experts of one token take, over all layers. An arena below it keeps hardly any expert until the
+// next token asks again.
+func (c *Catalog) TokenBytes() int64 {
+	sum := int64(0)
+	for _, l := range c.Layers {
+		sum += int64(l.Used) * c.Classes[l.Class].SlotBytes
 	}
 	return sum
 }
@@ -148,6 +161,12 @@ func (p *Plan) Table() string {
 	}
 	if p.MaxContext > 0 {
 		fmt.Fprintf(&s, "largest context: %d tokens\n", p.MaxContext)
+	}
+	if p.Resident != "" {
+		fmt.Fprintf(&s, "resident weights: %s\n", p.Resident)
+	}
+	for _, n := range p.Notes {
+		fmt.Fprintf(&s, "note: %s\n", n)
 	}
 	return s.String()
 }

@@ -66,7 +66,7 @@ func modelFlags() []cli.Flag {
 		&cli.StringFlag{Name: "kernels", Usage: "kernel set: scalar, avx2, avxvnni, avx512, neon (default: the best)", Sources: env("kernels")},
 		&cli.StringFlag{Name: "evict-policy", Usage: "which expert makes room: " + strings.Join(pager.Policies(), ", ") + " (default: " + pager.DefaultPolicy + ")", Sources: env("evict-policy", "SDQ_EVICT_POLICY")},
 		&cli.IntFlag{Name: "evict-stale-tokens", Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
-		&cli.StringFlag{Name: "resident", Value: "mmap", Usage: "weights outside the experts: mmap (pages of the file) or copy (anonymous, huge pages)", Sources: env("resident")},
+		&cli.StringFlag{Name: "resident", Value: "auto", Usage: "weights outside the experts: mmap (pages of the file), lock (the same, never dropped), copy (anonymous, huge pages), auto (copy where that costs no expert's place)", Sources: env("resident")},
 		&cli.StringFlag{Name: "trace", Usage: "record which experts are used to `FILE`, for simulate (plan: read it, and expect its hit rate)", Sources: env("trace")},
 		&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout", Sources: envSwitch("json")},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say more on stderr", Sources: envSwitch("verbose")},

@@ -115,16 +115,26 @@ const touchPiece = 16 * hugePage
 // Touch makes every page present and writable without changing its content, on the given number of threads (at least
 // one). Pages that are there already cost little.
 func (b *Block) Touch(threads int) {
+	all := b.all()
+	share(len(all), 0, threads, func(from, to int) { populate(all[from:to]) })
+}
+
+// share calls do for pieces of 0..n, the first of which ends at first unless that is 0, on a number of threads.
+func share(n, first, threads int, do func(from, to int)) {
 	var next atomic.Int64
+	next.Store(int64(first - touchPiece))
+	if first == 0 {
+		next.Store(0)
+	}
 	var wg sync.WaitGroup
 	for range max(1, threads) {
 		wg.Go(func() {
 			for {
 				from := int(next.Add(touchPiece)) - touchPiece
-				if from >= b.mapped {
+				if from >= n {
 					return
 				}
-				populate(b.all()[from:min(from+touchPiece, b.mapped)])
+				do(max(0, from), min(from+touchPiece, n))
 			}
 		})
 	}
@@ -140,6 +150,9 @@ func populate(p []byte) {
 		atomic.AddUint32((*uint32)(unsafe.Pointer(&p[i])), 0) // a write that leaves the value
 	}
 }
+
+// sink keeps reads that are made for their side effect.
+var sink atomic.Uint32
 
 // Usage returns the bytes mapped per purpose, in whole pages.
 func Usage() map[Purpose]int64 {

@@ -26,6 +26,15 @@ var ErrNoLimit = errors.New("no memory limit can be read")
 //
 // root is put before every path: "" is the real system, a folder with proc and sys below it a made-up one.
 func Room(root string) (Limit, error) {
+	all, err := Limits(root)
+	if err != nil {
+		return Limit{}, err
+	}
+	return tightest(all), nil
+}
+
+// Limits returns all the limits that Room chooses from, at least one; ErrNoLimit otherwise.
+func Limits(root string) ([]Limit, error) {
 	if root == "" {
 		root = "/"
 	}
@@ -39,9 +48,9 @@ func Room(root string) (Limit, error) {
 		all = append(all, Limit{Bytes: max(0, avail-total/8), By: "memory", Where: "MemAvailable"})
 	}
 	if len(all) == 0 {
-		return Limit{}, fmt.Errorf("mem: %w: no /proc/meminfo, no cgroup, no RLIMIT_DATA: give --ram a size", ErrNoLimit)
+		return nil, fmt.Errorf("mem: %w: no /proc/meminfo, no cgroup, no RLIMIT_DATA: give --ram a size", ErrNoLimit)
 	}
-	return tightest(all), nil
+	return all, nil
 }
 
 // tightest returns the first of the smallest.
