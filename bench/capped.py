@@ -98,8 +98,10 @@ class Used:
         self.group_peak = self.kills = 0
 
     def last(self):
+        """The line that says why: a crash's first words, else the last line."""
         lines = [x for x in (self.err + "\n" + self.out).split("\n") if x.strip()]
-        return lines[-1][:300] if lines else "no output"
+        crash = [x for x in lines if re.match(r"panic:|fatal error:|runtime[:/]|SIG[A-Z]+:|terminate called", x)]
+        return (crash or lines[-1:] or ["no output"])[0][:300]
 
 
 def _status(pid):
