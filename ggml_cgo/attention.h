@@ -63,6 +63,21 @@ INLINE v16 load_half(const uint8_t *p) {
     return r;
 }
 
+INLINE v16 load_int8(const uint8_t *p) {
+    v16 r;
+#if VEC_HALF && VEC_WIDTH == 16
+    r.p[0] = (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
+#elif VEC_HALF
+    r.p[0] = (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
+    r.p[1] = (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p + 8))));
+#else
+    float t[16];
+    for (int i = 0; i < 16; i++) t[i] = (float)(int8_t)p[i];
+    r = load(t);
+#endif
+    return r;
+}
+
 INLINE void store_half(uint8_t *p, v16 x) {
 #if VEC_HALF && VEC_WIDTH == 16
     _mm256_storeu_si256((void *)p, _mm512_cvtps_ph((__m512)x.p[0], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -116,9 +131,7 @@ INLINE void widen_row(float *dst, const uint8_t *src, int type, ptrdiff_t c0, pt
     for (ptrdiff_t c = 0; c < n; c += 16) {
         ptrdiff_t left = n - c;
         if (type == VEC_F32) {
-            float t[16] = {0};
-            memcpy(t, src + 4 * (c0 + c), left >= 16 ? 64 : 4 * (size_t)left);
-            store(dst + c, load(t));
+            store(dst + c, at((const float *)(src + 4 * (c0 + c)), left, 0));
         } else if (type == VEC_F16) {
             if (left >= 16) {
                 store(dst + c, load_half(src + 2 * (c0 + c)));
@@ -129,12 +142,9 @@ INLINE void widen_row(float *dst, const uint8_t *src, int type, ptrdiff_t c0, pt
             store(dst + c, load_half(t));
         } else {
             const uint8_t *b = src + (c0 + c) / 32 * 34;
-            const int8_t *q = (const int8_t *)b + 2 + (c0 + c) % 32;
             uint16_t d;
-            float t[16];
             memcpy(&d, b, 2);
-            for (int i = 0; i < 16; i++) t[i] = (float)q[i];
-            store(dst + c, mul(load(t), splat(half_to_float(d))));
+            store(dst + c, mul(load_int8(b + 2 + (c0 + c) % 32), splat(half_to_float(d))));
         }
     }
 }

@@ -18,7 +18,7 @@ typedef float f4 __attribute__((vector_size(16)));
 typedef float f8 __attribute__((vector_size(32)));
 typedef int32_t i4 __attribute__((vector_size(16)));
 typedef float vf __attribute__((vector_size(4 * VEC_WIDTH)));
-typedef float vu __attribute__((vector_size(4 * VEC_WIDTH), aligned(4), may_alias)); // at any address
+typedef float vu __attribute__((vector_size(4 * VEC_WIDTH), aligned(1), may_alias)); // at any address
 typedef int32_t vi __attribute__((vector_size(4 * VEC_WIDTH)));
 typedef struct { vf p[16 / VEC_WIDTH]; } v16;
 typedef struct { vi p[16 / VEC_WIDTH]; } m16; // a mask: 0 or -1 per lane; or integers
@@ -96,7 +96,8 @@ INLINE void store(float *p, v16 x) {
 // load_n and store_n touch the first n < 16 lanes; the others are filled with pad.
 INLINE v16 load_n(const float *p, ptrdiff_t n, float pad) {
     float t[16];
-    for (ptrdiff_t i = 0; i < 16; i++) t[i] = i < n ? p[i] : pad;
+    for (ptrdiff_t i = 0; i < 16; i++) t[i] = pad;
+    memcpy(t, p, 4 * (size_t)n); // any address
     return load(t);
 }
 INLINE void store_n(float *p, v16 x, ptrdiff_t n) {
@@ -148,6 +149,14 @@ INLINE float largest(v16 x) {
     store(t, x);
     m = t[0];
     for (int i = 1; i < 16; i++) m = t[i] > m ? t[i] : m;
+    return m;
+}
+
+// unlike adds the lanes where x is not y to a mask.
+INLINE m16 unlike(m16 m, v16 x, v16 y) {
+#define S(i) m.p[i] |= (vi)(x.p[i] != y.p[i]);
+    EACH(S)
+#undef S
     return m;
 }
 

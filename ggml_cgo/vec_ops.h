@@ -86,13 +86,15 @@ static void op_softmax(float *x, ptrdiff_t n) {
 
 // The first of the largest elements; -1 where one is not a number.
 static ptrdiff_t op_arg_max(const float *x, ptrdiff_t n) {
-    float m = largest_of(x, n);
+    v16 m = splat(-INFINITY), y;
+    m16 bad = equal(m, zero());
     ptrdiff_t i = 0;
-    for (ptrdiff_t at = 0; at < n; at++)
-        if (x[at] != x[at]) return -1;
-    v16 top = splat(m);
-    for (; i + 16 <= n && !any(equal(load(x + i), top)); i += 16) {}
-    while (x[i] != m) i++;
+    for (; i + 16 <= n; i += 16) y = load(x + i), bad = unlike(bad, y, y), m = larger(m, y);
+    if (i < n) y = load_n(x + i, n - i, -INFINITY), bad = unlike(bad, y, y), m = larger(m, y);
+    if (any(bad)) return -1;
+    v16 top = splat(largest(m));
+    for (i = 0; i + 16 <= n && !any(equal(load(x + i), top)); i += 16) {}
+    while (x[i] < top.p[0][0]) i++;
     return i;
 }
 
