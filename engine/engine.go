@@ -86,6 +86,7 @@ func prepare(o Options) (e *Engine, err error) {
 	if e.file, err = gguf.Open(o.Model); err != nil {
 		return nil, err
 	}
+	limitHeap(e.heapBytes() - heapMargin)
 	if e.cfg, err = model.ReadConfig(e.file); err != nil {
 		return nil, err
 	}
@@ -163,6 +164,9 @@ func (e *Engine) types() []gguf.Type {
 // load allocates and starts what the plan says.
 func (e *Engine) load() error {
 	var err error
+	if e.sums, err = e.openSums(); err != nil {
+		return err
+	}
 	if err := e.set.SelfTest(e.types()...); err != nil {
 		return err
 	}
@@ -192,9 +196,6 @@ func (e *Engine) load() error {
 		block.Touch(e.opt.Threads)
 		e.blocks = append(e.blocks, block)
 		*b.to = block.Bytes()
-	}
-	if e.sums, err = e.openSums(); err != nil {
-		return err
 	}
 	if err := e.openRecorder(); err != nil {
 		return err
@@ -287,7 +288,15 @@ func (e *Engine) FirstLine() string {
 	}
 	return fmt.Sprintf("%s: budget %s (%s), arena %s = %d of %d experts, policy %s, kernels %s, %d threads, I/O %s",
 		e.ModelName(), expert.FormatBytes(p.Budget), p.BoundBy, expert.FormatBytes(p.ArenaBytes), slots, experts, e.Policy(),
-		e.set.Name, e.opt.Threads, e.Backend())
+		e.set.Name, e.opt.Threads, e.Backend()) + e.notes()
+}
+
+// notes are what not every run has to say.
+func (e *Engine) notes() string {
+	if e.sums != nil {
+		return ", reads verified" + e.warmNote
+	}
+	return e.warmNote
 }
 
 // LostLine names what the machine refused, why, and how to get it back; "" if nothing.

@@ -18,7 +18,7 @@ const (
 	heapMargin = 4 << 20  // what a collection in progress lets the heap overshoot
 	// The header of a file (metadata, vocabulary, tensor table) is held once as text with its indices and, while it is
 	// read, once more as it was.
-	heapPerHeader = 2
+	heapPerHeader = 5 // halves
 
 	arenaIndex    = 32 << 20  // the runtime's index of heap arenas (4 Mi pointers): mapped whole, hardly touched
 	runtimeTables = 6 << 20   // spans, page bitmaps and caches of the runtime, and glibc's heap
@@ -94,7 +94,7 @@ func anonymous(name string, bytes int64) expert.Term {
 
 // heapBytes is what the Go heap may grow to.
 func (e *Engine) heapBytes() int64 {
-	n := heapBase + heapMargin + heapPerHeader*e.headerBytes() + e.opt.RequestBytes
+	n := heapBase + heapMargin + e.headerBytes()*heapPerHeader/2 + e.opt.RequestBytes
 	return (n + heapPages - 1) / heapPages * heapPages
 }
 

@@ -56,7 +56,6 @@ func budgetsOf(ram string, limits []mem.Limit) ([]budget, error) {
 
 // makePlan fixes the context, sizes the model and divides the budget.
 func (e *Engine) makePlan() error {
-	limitHeap(e.heapBytes() - heapMargin)
 	e.image = readImage()
 	bs, err := e.budgets()
 	if err != nil {
