@@ -6,8 +6,8 @@
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")
 #include <immintrin.h>
 #define AHEAD 8192
-#define FLOAT_ROWS 2
-#define FLOAT_COLS 4
+#define FLOAT_ROWS 4
+#define FLOAT_COLS 3
 #define LOAD_F16(p) ((v16)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p))))
 #include "plain.h"
 #include "quantize.h"

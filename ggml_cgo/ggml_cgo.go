@@ -94,10 +94,10 @@ func (s *matSet) quantize(k C.int, column unsafe.Pointer, cols, from int, x []fl
 	C.mat_quantize(s.c, k, column, C.int(cols), C.int(from), (*C.float)(unsafe.SliceData(x)), C.int(len(x)))
 }
 
-func (s *matSet) PackK(x *Columns, n int, packed unsafe.Pointer) { s.pack(1, x, n, packed) }
+func (s *matSet) PackK(x Columns, n int, packed unsafe.Pointer) { s.pack(1, x, n, packed) }
 
-func (s *matSet) Pack32(x *Columns, n int, packed unsafe.Pointer) { s.pack(0, x, n, packed) }
+func (s *matSet) Pack32(x Columns, n int, packed unsafe.Pointer) { s.pack(0, x, n, packed) }
 
-func (s *matSet) pack(k C.int, x *Columns, n int, packed unsafe.Pointer) {
+func (s *matSet) pack(k C.int, x Columns, n int, packed unsafe.Pointer) {
 	C.mat_pack(s.c, k, x.Base, C.size_t(x.Stride), (*C.int32_t)(unsafe.SliceData(x.Index)), C.int(len(x.Index)), C.int(n), packed)
 }

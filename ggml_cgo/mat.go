@@ -22,8 +22,8 @@ type Mat interface {
 	QuantizeK(column unsafe.Pointer, cols, from int, x []float32)
 	Quantize32(column unsafe.Pointer, cols, from int, x []float32)
 	// PackK and Pack32 lay up to 16 columns side by side.
-	PackK(x *Columns, n int, packed unsafe.Pointer)
-	Pack32(x *Columns, n int, packed unsafe.Pointer)
+	PackK(x Columns, n int, packed unsafe.Pointer)
+	Pack32(x Columns, n int, packed unsafe.Pointer)
 }
 
 // Books are the code books of the IQ1, IQ2 and IQ3 formats: 8 or 4 codes of a byte each per entry, first in the lowest.

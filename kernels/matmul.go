@@ -35,7 +35,7 @@ func NewMatrix(t gguf.Type, rows, cols int, data []byte) (Matrix, error) {
 }
 
 // Supports reports whether the set multiplies matrices of type t.
-func (s *Set) Supports(t gguf.Type) bool { _, ok := formats[t]; return ok }
+func (s *Set) Supports(t gguf.Type) bool { _, ok := lookup(t); return ok }
 
 // Mul computes y[c*ldy+r] = row r . column c for r0 <= r < r1 and all columns gathered in p; groups must be packed. The
 // bits are the same for any split of rows, any number of columns and in every set.
@@ -43,7 +43,7 @@ func (s *Set) Mul(w *Matrix, r0, r1 int, p *Panel, y []float32, ldy int) {
 	if r0 >= r1 || p.n == 0 {
 		return
 	}
-	f := formats[w.Type]
+	f := &formats[w.Type]
 	if r0 < 0 || r1 > w.Rows || w.Cols != p.cols || len(y) < (p.n-1)*ldy+r1 || len(w.Data) < r1*w.RowBytes || p.acts.forms&f.form == 0 {
 		panic("kernels: Mul beyond the matrix, the panel or y")
 	}
@@ -59,7 +59,7 @@ func (s *Set) Mul(w *Matrix, r0, r1 int, p *Panel, y []float32, ldy int) {
 // Dequantize writes the len(dst) weights at src, whole blocks of type t, as the reference does, bit for bit. One plain
 // implementation serves every set: only embedding rows and small matrices pass through it.
 func (s *Set) Dequantize(t gguf.Type, dst []float32, src []byte) error {
-	f, ok := formats[t]
+	f, ok := lookup(t)
 	if !ok {
 		return fmt.Errorf("kernels: no dequantising of %v: %w", t, gguf.ErrUnsupported)
 	}

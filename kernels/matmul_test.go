@@ -3,6 +3,7 @@ package kernels
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -104,8 +105,8 @@ type goldenType struct {
 func goldenTypes(t testing.TB) []goldenType {
 	var index struct{ Types []goldenType }
 	slurpJSON(t, "golden/index.json", &index)
-	if len(index.Types) != len(formats) {
-		t.Fatalf("%d golden types, %d formats", len(index.Types), len(formats))
+	if len(index.Types) != len(Types()) {
+		t.Fatalf("%d golden types, %d formats", len(index.Types), len(Types()))
 	}
 	return index.Types
 }
@@ -227,7 +228,7 @@ func TestMulCases(t *testing.T) {
 // TestMulSameBits holds every set to the plain Go twin, bit for bit: shapes of rows and columns, splits of rows,
 // odd addresses.
 func TestMulSameBits(t *testing.T) {
-	for typ := range formats {
+	for _, typ := range Types() {
 		t.Run(typ.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, uint64(typ)))
 			unit := max(typ.BlockLen(), 1)
@@ -239,6 +240,54 @@ func TestMulSameBits(t *testing.T) {
 				checkSameBits(t, r, randomMatrix(r, typ, 1+r.IntN(14), cols))
 			}
 		})
+	}
+}
+
+// TestMulAllocates: the hot path must not.
+func TestMulAllocates(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	w := randomMatrix(r, gguf.Q4_K, 16, 512)
+	for _, s := range All() {
+		if s == plainSet {
+			continue // without cgo speed is not the point
+		}
+		a, p, y, x := newActs(20, 512, FormK), newPanel(20, 512, FormK), make([]float32, 20*16), make([]float32, 512)
+		if n := testing.AllocsPerRun(10, func() {
+			s.Quantize(a, 3, x)
+			for g := range s.Gather(p, a, nil, 20, FormK) {
+				s.Pack(p, g)
+			}
+			s.Mul(&w, 0, 16, p, y, 16)
+		}); n != 0 {
+			t.Errorf("%s: %g allocations", s.Name, n)
+		}
+	}
+}
+
+func TestNewMatrixRefuses(t *testing.T) {
+	for _, k := range []struct {
+		typ        gguf.Type
+		rows, cols int
+		data       int
+		kind       error
+	}{
+		{gguf.Q8_1, 1, 32, 36, gguf.ErrUnsupported},
+		{99, 1, 32, 36, gguf.ErrUnsupported},
+		{gguf.Q4_K, 1, 100, 144, gguf.ErrCorrupt},
+		{gguf.Q4_K, 2, 256, 287, gguf.ErrCorrupt},
+		{gguf.Q4_K, -1, 256, 144, gguf.ErrCorrupt},
+		{gguf.F32, 1 << 40, 1 << 29, 16, gguf.ErrCorrupt},
+		{gguf.F32, 1, 0, 16, gguf.ErrCorrupt},
+	} {
+		if _, err := NewMatrix(k.typ, k.rows, k.cols, make([]byte, k.data)); !errors.Is(err, k.kind) {
+			t.Errorf("%v, %d x %d in %d bytes: %v, want %v", k.typ, k.rows, k.cols, k.data, err, k.kind)
+		}
+	}
+	if err := Best().Dequantize(gguf.Q4_K, make([]float32, 256), make([]byte, 143)); !errors.Is(err, gguf.ErrCorrupt) {
+		t.Errorf("dequantising a short block: %v", err)
+	}
+	if err := Best().Dequantize(gguf.I8, make([]float32, 1), make([]byte, 1)); !errors.Is(err, gguf.ErrUnsupported) {
+		t.Errorf("dequantising I8: %v", err)
 	}
 }
 

@@ -36,7 +36,8 @@ type block32 struct {
 	m [8]float32
 }
 
-var formats = map[gguf.Type]format{
+// formats by type; an entry without a form is a type that no set multiplies.
+var formats = [...]format{
 	gguf.F32:    {form: FormF32, size: 4, load: f32},
 	gguf.F16:    {form: FormF32, size: 2, load: half},
 	gguf.BF16:   {form: FormF32, size: 2, load: bf16},
@@ -67,13 +68,21 @@ var formats = map[gguf.Type]format{
 	gguf.Q2_0:   {form: Form32, size: 72, unpack32: unpackQ20},
 }
 
-// unit is the number of weights that Mat counts a row in, index the place of the form in the arrays of Acts.
-func (f format) unit() int { return [5]int{FormF32: 1, FormK: 256, Form32: 32}[f.form] }
+// lookup returns the format of t; ok is false for a type that no set multiplies.
+func lookup(t gguf.Type) (f *format, ok bool) {
+	if uint64(t) >= uint64(len(formats)) || formats[t].form == 0 {
+		return nil, false
+	}
+	return &formats[t], true
+}
 
-func (f format) index() int { return bits.TrailingZeros8(uint8(f.form)) }
+// unit is the number of weights that Mat counts a row in, index the place of the form in the arrays of Acts.
+func (f *format) unit() int { return [5]int{FormF32: 1, FormK: 256, Form32: 32}[f.form] }
+
+func (f *format) index() int { return bits.TrailingZeros8(uint8(f.form)) }
 
 // dequantize writes the weights of src. Products are rounded before sums: float32() forbids fusing them.
-func (f format) dequantize(dst []float32, src []byte) {
+func (f *format) dequantize(dst []float32, src []byte) {
 	switch f.form {
 	case FormF32:
 		for i := range dst {
@@ -104,7 +113,7 @@ func (f format) dequantize(dst []float32, src []byte) {
 }
 
 // group unpacks eight blocks of 32; where a row ends, the missing ones count as zeros.
-func (f format) group(p []byte, t *block32) {
+func (f *format) group(p []byte, t *block32) {
 	if len(p) < f.size {
 		whole := make([]byte, f.size)
 		copy(whole, p)
@@ -493,12 +502,12 @@ func (plain) HasWide(uint32) bool { return false }
 
 func (plain) Wide(uint32, unsafe.Pointer, int, int, unsafe.Pointer, int, int, int, *float32, int) {}
 
-func (plain) PackK(*ggml_cgo.Columns, int, unsafe.Pointer) {}
+func (plain) PackK(ggml_cgo.Columns, int, unsafe.Pointer) {}
 
-func (plain) Pack32(*ggml_cgo.Columns, int, unsafe.Pointer) {}
+func (plain) Pack32(ggml_cgo.Columns, int, unsafe.Pointer) {}
 
 func (plain) Rows(typ uint32, w unsafe.Pointer, rowBytes, rows int, x *ggml_cgo.Columns, n int, y *float32, ldy int) {
-	f := formats[gguf.Type(typ)]
+	f := &formats[typ]
 	out := unsafe.Slice(y, (len(x.Index)-1)*ldy+rows)
 	for r := range rows {
 		row := unsafe.Slice((*byte)(unsafe.Add(w, r*rowBytes)), rowBytes)
@@ -516,7 +525,7 @@ func (plain) Rows(typ uint32, w unsafe.Pointer, rowBytes, rows int, x *ggml_cgo.
 	}
 }
 
-func (f format) dotFloats(row []byte, x []float32) float32 {
+func (f *format) dotFloats(row []byte, x []float32) float32 {
 	var lane [32]float32
 	for i, v := range x {
 		lane[i%32] += float32(f.load(row[i*f.size:]) * v)
@@ -536,7 +545,7 @@ func dot(a, b []int8) (sum int32) {
 	return sum
 }
 
-func (f format) dotK(row []byte, x []actK, n int) (acc float32) {
+func (f *format) dotK(row []byte, x []actK, n int) (acc float32) {
 	var t blockK
 	var v [4]float32
 	for b := range n {
@@ -559,7 +568,7 @@ func (f format) dotK(row []byte, x []actK, n int) (acc float32) {
 	return acc
 }
 
-func (f format) dot32(row []byte, x []act32, n int) (acc float32) {
+func (f *format) dot32(row []byte, x []act32, n int) (acc float32) {
 	var t block32
 	for g := range x {
 		a := &x[g]

@@ -52,13 +52,16 @@ const (
 	wide32Bytes = int(unsafe.Sizeof(wide32{}))
 
 	wideCols = 16 // columns of a packed group
-	rowsCols = 8  // up to so many columns the rows shape is faster than the wide one (BenchmarkMul)
+
+	// Up to so many columns the rows shape is faster than the wide one (BenchmarkMul): blocks of 32 cost the rows shape
+	// more, since each has a sum across lanes of its own.
+	rowsColsK, rowsCols32 = 8, 4
 )
 
 // FormOf returns the form that products with matrices of type t read; ErrUnsupported of gguf for a type that no set
 // multiplies.
 func FormOf(t gguf.Type) (Form, error) {
-	if f, ok := formats[t]; ok {
+	if f, ok := lookup(t); ok {
 		return f.form, nil
 	}
 	return 0, fmt.Errorf("kernels: no products with matrices of %v: %w", t, gguf.ErrUnsupported)
@@ -220,7 +223,14 @@ func (s *Set) Gather(p *Panel, a *Acts, cols []int32, n int, forms Form) (groups
 	for i := range p.columns {
 		p.columns[i] = ggml_cgo.Columns{Base: a.base[i], Stride: a.stride[i], Index: p.index[:n]}
 	}
-	if forms &= p.forms & s.wide; n > rowsCols && forms != 0 {
+	forms &= p.forms & s.wide
+	if n <= rowsColsK {
+		forms &^= FormK
+	}
+	if n <= rowsCols32 {
+		forms &^= Form32
+	}
+	if forms != 0 {
 		p.groups = (n + wideCols - 1) / wideCols
 		p.group = packedBytes(p.cols, forms)
 	}
@@ -233,10 +243,10 @@ func (s *Set) Pack(p *Panel, g int) {
 	hi := min(lo+wideCols, p.n)
 	if p.group[1] > 0 {
 		x := ggml_cgo.Columns{Base: p.acts.base[1], Stride: p.acts.stride[1], Index: p.index[lo:hi]}
-		s.mat.PackK(&x, p.cols/256, unsafe.Add(p.packed[1], g*p.group[1]))
+		s.mat.PackK(x, p.cols/256, unsafe.Add(p.packed[1], g*p.group[1]))
 	}
 	if p.group[2] > 0 {
 		x := ggml_cgo.Columns{Base: p.acts.base[2], Stride: p.acts.stride[2], Index: p.index[lo:hi]}
-		s.mat.Pack32(&x, p.cols/32, unsafe.Add(p.packed[2], g*p.group[2]))
+		s.mat.Pack32(x, p.cols/32, unsafe.Add(p.packed[2], g*p.group[2]))
 	}
 }

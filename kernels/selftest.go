@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"unsafe"
 
 	"github.com/epq-uring/epq-uring/gguf"
@@ -18,10 +17,11 @@ var ErrSelfTest = errors.New("kernel set computes wrong results on this CPU")
 // Types returns the types that every set multiplies, by their numbers.
 func Types() []gguf.Type {
 	var types []gguf.Type
-	for t := range formats {
-		types = append(types, t)
+	for t := range gguf.Type(len(formats)) {
+		if _, ok := lookup(t); ok {
+			types = append(types, t)
+		}
 	}
-	slices.Sort(types)
 	return types
 }
 
@@ -122,10 +122,10 @@ func worstError(w *Matrix, a *Acts, y []float32, n int) (worst float64) {
 func (a *Acts) value(col, i int) float64 {
 	switch a.forms {
 	case FormK:
-		g := &unsafe.Slice((*actK)(a.column(1, col)), a.cols/1024+1)[i/1024]
+		g := &unsafe.Slice((*actK)(a.column(1, col)), (a.cols+1023)/1024)[i/1024]
 		return float64(g.d[i/256%4]) * float64(g.q[i/256%4][i%256])
 	case Form32:
-		g := &unsafe.Slice((*act32)(a.column(2, col)), a.cols/256+1)[i/256]
+		g := &unsafe.Slice((*act32)(a.column(2, col)), (a.cols+255)/256)[i/256]
 		return float64(g.d[i/32%8]) * float64(g.q[i%256])
 	}
 	return float64(unsafe.Slice((*float32)(a.column(0, col)), a.cols)[i])
