@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -73,6 +74,8 @@ func prepare(o Options) (e *Engine, err error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
 	}
+	// Two more than compute, so that collector and server never wait for a spinning worker.
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), o.Threads+2))
 	e = &Engine{opt: o}
 	if e.typeK, err = cacheType("-ctk", o.CacheTypeK); err != nil {
 		return nil, err

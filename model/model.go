@@ -142,8 +142,8 @@ func (m *Model) Reset(seq int32) { m.state.reset(seq) }
 // Recurrent reports whether the model has state that cannot be cut back to an earlier position.
 func (m *Model) Recurrent() bool { return m.state.recurrents > 0 }
 
-// ropeFactor gives each pair of a multi-axis rope its share of the position for text, where all axes have the same one:
-// 1, or 0 for a pair that belongs to no axis (interleaved sections, spec of qwen35moe).
+// ropeFactor divides the angles of a multi-axis rope's pairs for text, where all axes have the same position: by 1, or by
+// infinity for a pair that belongs to no axis and never turns (interleaved sections, docs/models/qwen35moe.md).
 func ropeFactor(c Config) []float32 {
 	if c.RopeSections == nil {
 		return nil
@@ -154,9 +154,9 @@ func ropeFactor(c Config) []float32 {
 	}
 	f := make([]float32, c.RopeDim/2)
 	for i := range f {
-		at := i % sum
-		if at < 3*c.RopeSections[at%3] {
-			f[i] = 1
+		f[i] = 1
+		if at := i % sum; at >= 3*c.RopeSections[at%3] {
+			f[i] = float32(math.Inf(1))
 		}
 	}
 	return f

@@ -267,3 +267,19 @@ func score(t *testing.T, s string) float32 {
 	}
 	return v
 }
+
+// Pairs of a multi-axis rope that belong to no axis stay where they are in text; the others are plain rope.
+func TestRopeFactor(t *testing.T) {
+	c := Config{RopeDim: 16, RopeSections: []int{2, 2, 1, 1}}
+	f := ropeFactor(c)
+	turns := make([]bool, len(f))
+	cos, sin := make([]float32, len(f)), make([]float32, len(f))
+	kernels.RopeTable(cos, sin, 3, 10000, f)
+	for i := range f {
+		turns[i] = sin[i] != 0 || cos[i] != 1
+	}
+	// i mod 6 is 0, 3: axis t (below 6); 1, 4: axis h (below 6); 2: axis w (below 3); 5 belongs to none.
+	if want := []bool{true, true, true, true, true, false, true, true}; !slices.Equal(turns, want) {
+		t.Errorf("pairs that turn: %v, want %v", turns, want)
+	}
+}
