@@ -1,0 +1,169 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/expert"
+)
+
+// budgetVariable tells a child of TestDataLimit which budget to keep.
+const budgetVariable = "EPQ_TEST_BUDGET"
+
+// dataBytes is what RLIMIT_DATA counts of this process now.
+func dataBytes(t *testing.T) int64 {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Skip(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if w := strings.Fields(line); len(w) == 3 && w[0] == "VmData:" {
+			n, err := strconv.ParseInt(w[1], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n << 10
+		}
+	}
+	t.Skip("no VmData in /proc/self/status")
+	return 0
+}
+
+// A process whose RLIMIT_DATA is its budget runs, from the smallest budget up: what the plan forgets ends it.
+func TestDataLimit(t *testing.T) {
+	if b := os.Getenv(budgetVariable); b != "" {
+		keepBudget(t, b)
+		return
+	}
+	if dataBytes(t) > 1<<30 {
+		t.Skip("this build of the test (a sanitizer's?) maps gigabytes by itself")
+	}
+	p, err := engine.Plan(budgetOptions("min"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range []int64{0, 1 << 20, 5<<20 + 12345} {
+		for _, backend := range []string{"auto", "pread"} {
+			c := exec.Command(os.Args[0], "-test.run=^TestDataLimit$", "-test.v")
+			c.Env = append(os.Environ(), fmt.Sprintf("%s=%d,%s", budgetVariable, p.Minimum+more, backend))
+			out, err := c.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "kept") {
+				t.Errorf("budget %d + %d, %s: %v\n%s", p.Minimum, more, backend, err, out)
+			}
+		}
+	}
+}
+
+func budgetOptions(ram string) engine.Options {
+	return engine.Options{Model: demoModel, RAM: ram, Context: 512, UBatch: 64, Threads: 2}
+}
+
+func keepBudget(t *testing.T, variable string) {
+	ram, backend, _ := strings.Cut(variable, ",")
+	budget, err := strconv.ParseInt(ram, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := unix.Rlimit{Cur: uint64(budget), Max: uint64(budget)}
+	if err := unix.Setrlimit(unix.RLIMIT_DATA, &limit); err != nil {
+		t.Fatal(err)
+	}
+	o := budgetOptions(ram)
+	o.Backend = backend
+	e, err := engine.Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	r, err := e.Generate(context.Background(), engine.Request{Tokens: e.EncodeText("Once upon a time"), MaxTokens: 100, IgnoreEOS: true}, nil)
+	if err != nil || len(r.Tokens) != 100 {
+		t.Fatal(len(r.Tokens), err)
+	}
+	s, err := e.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Process.PeakAnonymous > budget || s.Process.Swap != 0 {
+		t.Errorf("%+v under a budget of %d", s.Process, budget)
+	}
+	if got := dataBytes(t); got > budget {
+		t.Errorf("%d bytes mapped under a budget of %d", got, budget)
+	}
+	t.Log("kept")
+}
+
+// However weights are held, the logits are the same; an unknown way is refused.
+func TestResidentSameBits(t *testing.T) {
+	tokens := []int32{1, 2, 3, 5, 8, 13, 21, 34}
+	o := budgetOptions("1GiB")
+	var want []float32
+	for _, how := range []string{"mmap", "copy", "lock", "auto"} {
+		o.Resident = how
+		got := bits(t, o, tokens, 0)
+		if want == nil {
+			want = got
+		}
+		if len(got) == 0 || !equalFloats(got, want) {
+			t.Errorf("--resident %s: other bits", how)
+		}
+	}
+	o.Resident = "floppy"
+	if e, err := engine.Open(context.Background(), o); !errors.Is(err, engine.ErrOption) {
+		t.Error(e, err)
+	}
+}
+
+func equalFloats(a, b []float32) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// The largest context fits and the next one does not; -c 0 takes it.
+func TestLargestContext(t *testing.T) {
+	o := budgetOptions("min")
+	o.Context = 256
+	least, err := engine.Plan(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Context = 0
+	small, err := engine.Plan(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.RAM = strconv.FormatInt((least.Minimum+small.Minimum)/2, 10)
+	o.Context = -1
+	p, err := engine.Plan(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.MaxContext <= 0 || p.MaxContext >= small.MaxContext {
+		t.Fatalf("largest context %d with less than %d tokens take", p.MaxContext, small.MaxContext)
+	}
+	o.Context = p.MaxContext
+	if same, err := engine.Plan(o); err != nil || same.ArenaBytes != p.ArenaBytes {
+		t.Errorf("-c %d: %v, another arena than with -c 0", p.MaxContext, err)
+	}
+	o.Context = p.MaxContext + 256
+	var few *expert.TooSmall
+	if q, err := engine.Plan(o); !errors.As(err, &few) && q.ArenaBytes >= p.ArenaBytes {
+		t.Errorf("-c %d fits as well: %v", o.Context, err)
+	}
+}
