@@ -67,6 +67,9 @@ func modelFlags() []cli.Flag {
 		&cli.StringFlag{Name: "evict-policy", Usage: "which expert makes room: " + strings.Join(pager.Policies(), ", ") + " (default: " + pager.DefaultPolicy + ")", Sources: env("evict-policy", "SDQ_EVICT_POLICY")},
 		&cli.IntFlag{Name: "evict-stale-tokens", Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
 		&cli.StringFlag{Name: "resident", Value: "auto", Usage: "weights outside the experts: mmap (pages of the file), lock (the same, never dropped), copy (anonymous, huge pages), auto (copy where that costs no expert's place)", Sources: env("resident")},
+		&cli.BoolFlag{Name: "no-warm", Usage: "do not read what was hot in earlier runs first, and keep nothing for later ones", Sources: env("no-warm")},
+		&cli.BoolFlag{Name: "verify", Usage: "compare every read with the checksums that epq-uring verify took down", Sources: env("verify")},
+		sumsFlag(),
 		&cli.StringFlag{Name: "trace", Usage: "record which experts are used to `FILE`, for simulate (plan: read it, and expect its hit rate)", Sources: env("trace")},
 		&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout", Sources: envSwitch("json")},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say more on stderr", Sources: envSwitch("verbose")},
@@ -81,7 +84,7 @@ func options(c *cli.Command) (engine.Options, error) {
 	o := engine.Options{
 		Model: c.String("model"), RAM: c.String("ram"), Threads: c.Int("threads"), Batch: c.Int("batch-size"), UBatch: c.Int("ubatch-size"),
 		CacheTypeK: c.String("cache-type-k"), CacheTypeV: c.String("cache-type-v"), Backend: c.String("backend"), Kernels: c.String("kernels"),
-		EvictPolicy: c.String("evict-policy"), StaleTokens: c.Int("evict-stale-tokens"), Resident: c.String("resident"),
+		EvictPolicy: c.String("evict-policy"), StaleTokens: c.Int("evict-stale-tokens"), Verify: c.Bool("verify"), Sums: c.String("sums"), Resident: c.String("resident"),
 	}
 	if !slices.Contains([]string{"auto", "ring", "pread", "null"}, o.Backend) {
 		return o, fmt.Errorf("--backend is %q, allowed are auto, ring, pread and null: %w", o.Backend, errUsage)
@@ -114,6 +117,14 @@ func options(c *cli.Command) (engine.Options, error) {
 	return o, nil
 }
 
+// warmStart lets the engine keep which experts are hot in the user's cache directory, unless --no-warm is given. Without
+// such a directory it starts cold, as the first time.
+func warmStart(c *cli.Command, o *engine.Options) {
+	if dir, err := cacheDir(); err == nil && !c.Bool("no-warm") {
+		o.WarmDir = dir
+	}
+}
+
 // open loads the model and says on stderr how.
 func open(ctx context.Context, c *cli.Command, o engine.Options) (*engine.Engine, error) {
 	if path := c.String("trace"); path != "" {
@@ -130,6 +141,13 @@ func open(ctx context.Context, c *cli.Command, o engine.Options) (*engine.Engine
 	}
 	sayIgnored(c)
 	return e, nil
+}
+
+// closing ends the engine and tells what that finds: a trace that could not be written.
+func closing(e *engine.Engine, err *error) {
+	if e := e.Close(); *err == nil {
+		*err = e
+	}
 }
 
 // readText returns the text of flag, of the file named by fileFlag, of the arguments, or of stdin, in this order.

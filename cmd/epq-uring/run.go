@@ -61,7 +61,7 @@ func runCommand() *cli.Command {
 	}
 }
 
-func run(ctx context.Context, c *cli.Command) error {
+func run(ctx context.Context, c *cli.Command) (err error) {
 	args := c.Args().Slice()
 	o, err := modelArgument(c, &args)
 	if err != nil {
@@ -71,6 +71,7 @@ func run(ctx context.Context, c *cli.Command) error {
 	if err := choice.Validate(math.MaxInt32); err != nil { // before a model is loaded
 		return err
 	}
+	warmStart(c, &o)
 	if !c.IsSet("prompt") && !c.IsSet("file") && len(args) == 0 && isTerminal(c.Root().Reader) {
 		return chatLoop(ctx, c, o)
 	}
@@ -85,7 +86,7 @@ func run(ctx context.Context, c *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	defer e.Close()
+	defer closing(e, &err)
 	tokens, err := promptTokens(e, c, text)
 	if err != nil {
 		return err

@@ -40,13 +40,14 @@ func serveCommand() *cli.Command {
 	}
 }
 
-func serve(ctx context.Context, c *cli.Command) error {
+func serve(ctx context.Context, c *cli.Command) (err error) {
 	o, err := options(c)
 	if err != nil {
 		return err
 	}
 	// The server bounds the queue; what it lets in must never be refused behind it.
 	o.Parallel, o.Queue = c.Int("parallel"), c.Int("queue")+c.Int("parallel")
+	warmStart(c, &o)
 	so, err := serverOptions(c)
 	if err != nil {
 		return err
@@ -63,7 +64,7 @@ func serve(ctx context.Context, c *cli.Command) error {
 	if err != nil {
 		return errors.Join(err, s.Shutdown(ctx))
 	}
-	defer e.Close()
+	defer closing(e, &err)
 	s.Ready(serverEngine{e})
 	fmt.Fprintf(c.Root().ErrWriter, "listening at http://%s\n", l.Addr())
 	return waitAndStop(ctx, s, served)
