@@ -53,12 +53,16 @@ func logits(ctx context.Context, c *cli.Command) error {
 	o.UBatch = max(o.UBatch, batch)
 	o.Batch = max(o.Batch, batch)
 	o.NoTokenizer = true
+	forced, err := readRoutes(c.String("force-routes"))
+	if err != nil {
+		return err
+	}
 	e, err := open(ctx, c, o)
 	if err != nil {
 		return err
 	}
 	defer e.Close()
-	own, err := traceRoutes(e, c, len(ids))
+	own, err := traceRoutes(e, c, forced, len(ids))
 	if err != nil {
 		return err
 	}
@@ -97,26 +101,34 @@ func logits(ctx context.Context, c *cli.Command) error {
 	return reportLogits(e, c, rows)
 }
 
-// traceRoutes records the model's own choice and forces what --force-routes says.
-func traceRoutes(e *engine.Engine, c *cli.Command, tokens int) (*routes, error) {
+// readRoutes reads what --force-routes names; nil without a name.
+func readRoutes(path string) (*routes, error) {
+	if path == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--force-routes: %w", err)
+	}
+	r := &routes{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("--force-routes: %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// traceRoutes records the model's own choice and uses the forced one, if there is one, in its place.
+func traceRoutes(e *engine.Engine, c *cli.Command, forced *routes, tokens int) (*routes, error) {
 	own := &routes{Routes: make([][][]int32, e.MoELayers())}
 	seen := func(layer, _ int, ids []int32) {
 		own.Routes[layer] = append(own.Routes[layer], append([]int32(nil), ids...))
 	}
 	var force func(layer, token int) []int32
-	if path := c.String("force-routes"); path != "" {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
+	if forced != nil {
+		if err := forced.check(e, tokens); err != nil {
+			return nil, fmt.Errorf("--force-routes: %s: %w", c.String("force-routes"), err)
 		}
-		var r routes
-		if err := json.Unmarshal(b, &r); err != nil {
-			return nil, fmt.Errorf("--force-routes: %s: %w", path, err)
-		}
-		if err := r.check(e, tokens); err != nil {
-			return nil, fmt.Errorf("--force-routes: %s: %w", path, err)
-		}
-		force = func(layer, _ int) []int32 { return r.Routes[layer][len(own.Routes[layer])-1] }
+		force = func(layer, _ int) []int32 { return forced.Routes[layer][len(own.Routes[layer])-1] }
 	}
 	if c.String("routes") == "" && force == nil {
 		return own, nil

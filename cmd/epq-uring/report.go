@@ -81,3 +81,11 @@ func (r report) line() string {
 		r.PromptTokens, r.PromptRate, len(r.OutputTokens), r.DecodeRate, r.FirstToken, 100*r.HitRate, r.MiBPerToken, r.Evictions,
 		100*r.Split.IOWait/max(r.Split.Compute+r.Split.IOWait+r.Split.Other, 1e-9))
 }
+
+// details are the figures one a line, in ollama's words.
+func details(r engine.Result, rep report) string {
+	read, made := r.PromptTokens-r.CachedTokens, len(r.Tokens)
+	return fmt.Sprintf("total duration:       %v\nprompt eval count:    %d token(s)\nprompt eval duration: %v\nprompt eval rate:     %.2f tokens/s\n"+
+		"eval count:           %d token(s)\neval duration:        %v\neval rate:            %.2f tokens/s\n",
+		r.FirstToken+r.DecodeTime, read, r.PromptTime, rep.PromptRate, made, r.DecodeTime, rep.DecodeRate)
+}

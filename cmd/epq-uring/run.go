@@ -120,6 +120,9 @@ func run(ctx context.Context, c *cli.Command) (err error) {
 		fmt.Fprintln(out)
 	}
 	fmt.Fprintln(c.Root().ErrWriter, rep.line())
+	if c.Bool("verbose") {
+		fmt.Fprint(c.Root().ErrWriter, details(r, rep))
+	}
 	return nil
 }
 
