@@ -254,3 +254,27 @@ func TestFormatBytes(t *testing.T) {
 		}
 	}
 }
+
+// The large shape: 8 experts in each of 40 layers, half of them of either size.
+func TestTokenBytes(t *testing.T) {
+	c := mustBuild(t, qwenLayers(0), 512)
+	want := int64(0)
+	for _, l := range c.Layers {
+		want += 8 * c.Classes[l.Class].SlotBytes
+	}
+	if got := c.TokenBytes(); got != want || got < 40*8*1769472 {
+		t.Errorf("%d bytes, want %d", got, want)
+	}
+	if got := c.SlotBytes(c.MinSlots()); got >= want || got <= 0 {
+		t.Errorf("the smallest arena has %d bytes, the experts of a token %d", got, want)
+	}
+}
+
+func TestTableSaysWhatIsNoted(t *testing.T) {
+	p := Plan{Budget: 1 << 30, Resident: "copy", Notes: []string{"the arena is small"}}
+	for _, want := range []string{"resident weights: copy\n", "note: the arena is small\n"} {
+		if s := p.Table(); !strings.Contains(s, want) {
+			t.Errorf("no %q in\n%s", want, s)
+		}
+	}
+}

@@ -13,5 +13,7 @@ __attribute__((constructor)) static void shrink_threads(void) {
     if (pthread_attr_init(&a) != 0) return;
     if (pthread_attr_setstacksize(&a, stack_bytes) == 0) pthread_setattr_default_np(&a);
     pthread_attr_destroy(&a);
+#ifdef M_ARENA_MAX // glibc's own
     mallopt(M_ARENA_MAX, 1);
+#endif
 }

@@ -52,6 +52,8 @@ func serve(ctx context.Context, c *cli.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	// One large body at a time: its bytes, the strings in it, the prompt made of them and its tokens.
+	o.RequestBytes = 4 * so.MaxBody
 	// A taken port is found before a model is loaded; meanwhile /health says that it is loading.
 	l, err := net.Listen("tcp", net.JoinHostPort(c.String("host"), strconv.Itoa(c.Int("port"))))
 	if err != nil {
