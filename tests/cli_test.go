@@ -183,6 +183,8 @@ func TestRefusals(t *testing.T) {
 		{"synth micro-qwen3moe", 2, "output"},
 		{"serve --api-key-file none.txt", 1, "none.txt"},
 		{"serve --port 99999", 1, "port"},
+		{"serve --temp -1 --port 0", 2, "temperature is -1"},
+		{"serve --prompt-cache dir --port 0", 2, "not available"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			r := call{}.run(t, strings.Split(c.args, " ")...)
@@ -196,7 +198,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-var firstLine = regexp.MustCompile(`^.*budget .* \(.*\), arena .* = \d+ of \d+ experts, policy \w+, kernels \w+, \d+ threads, I/O (ring|pread|null)$`)
+var firstLine = regexp.MustCompile(`^.*budget .* \(.*\), arena .* = \d+ of \d+ experts, policy \w+, kernels \w+, \d+ threads, I/O (ring|pread|null)(, warm start with \d+ experts)?$`)
 
 // losses are the words that belong to the second line alone.
 var losses = regexp.MustCompile(`io_uring|memlock|O_DIRECT|huge pages`)
@@ -301,7 +303,7 @@ func TestRunInputs(t *testing.T) {
 func TestHelp(t *testing.T) {
 	common := []string{"--model", "-m", "--hf", "--ram", "--ram-budget-mb", "--threads", "-t", "--ctx-size", "-c", "--batch-size", "--ubatch-size",
 		"--ctk", "--ctv", "--backend", "--kernels", "--kernel-plugin", "--evict-policy", "--evict-stale-tokens", "--prefetch", "--resident", "--mtp",
-		"--draft-ngram", "--numa", "--json", "-v", "EPQ_RAM", "RAM_BUDGET_MB", "LLAMA_ARG_CTX_SIZE", "SDQ_EVICT_POLICY", "SDQ_EVICT_STALE_TOKENS",
+		"--draft-ngram", "--numa", "--trace", "--verify", "--no-warm", "--json", "-v", "EPQ_RAM", "RAM_BUDGET_MB", "LLAMA_ARG_CTX_SIZE", "SDQ_EVICT_POLICY", "SDQ_EVICT_STALE_TOKENS",
 		"EPQ_JSON"}
 	for _, command := range []string{"run", "serve", "logits", "tokenize", "plan"} {
 		help := ok(t, command, "--help")

@@ -21,6 +21,14 @@ func absentFlags() []cli.Flag {
 	}
 }
 
+// absentServeFlags are those of serve alone.
+func absentServeFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "prompt-cache", Usage: "`DIR` that keeps prompts from run to run (not in this version)", Sources: env("prompt-cache")},
+		&cli.StringFlag{Name: "prompt-slice", Value: "auto", Usage: "prompt tokens read between two tokens of others: auto (the ubatch; -ub changes it)", Sources: env("prompt-slice")},
+	}
+}
+
 // absent refuses what this version cannot do.
 func absent(c *cli.Command) error {
 	if repo := c.String("hf-repo"); repo != "" {
@@ -36,6 +44,8 @@ func absent(c *cli.Command) error {
 		{"draft-ngram", []string{"auto", "off"}, "auto and off are"},
 		{"numa", []string{"auto", "off", ""}, "off is; numactl works around it"},
 		{"kernel-plugin", []string{""}, "--kernels chooses among those built in"},
+		{"prompt-cache", []string{""}, "prompts are kept while the server runs"},
+		{"prompt-slice", []string{"auto", ""}, "-ub bounds what is read at a time"},
 	} {
 		if v := strings.ToLower(c.String(f.name)); !slices.Contains(f.fine, v) {
 			return fmt.Errorf("--%s %s is not available in this version; %s: %w", f.name, c.String(f.name), f.remedy, errUsage)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/signal"
@@ -25,7 +26,7 @@ func serveCommand() *cli.Command {
 		Name:        "serve",
 		Usage:       "answer over HTTP, as OpenAI's API does",
 		Description: "epq-uring serve -m model.gguf --ram 8GiB --port 22222\ncurl localhost:22222/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}'",
-		Flags: append(append(modelFlags(), samplingFlags()...),
+		Flags: append(append(append(modelFlags(), samplingFlags()...), absentServeFlags()...),
 			&cli.StringFlag{Name: "host", Value: "127.0.0.1", Usage: "address to listen at", Sources: env("host", "HOST", "LLAMA_ARG_HOST")},
 			&cli.IntFlag{Name: "port", Value: 22222, Usage: "port to listen at", Sources: env("port", "PORT", "LLAMA_ARG_PORT")},
 			&cli.IntFlag{Name: "parallel", Aliases: []string{"np"}, Value: 1, Usage: "requests answered side by side", Sources: env("parallel", "LLAMA_ARG_N_PARALLEL")},
@@ -89,6 +90,9 @@ func waitAndStop(ctx context.Context, s *server.Server, served chan error) error
 
 func serverOptions(c *cli.Command) (server.Options, error) {
 	s := sampling(c)
+	if err := s.Validate(math.MaxInt32); err != nil {
+		return server.Options{}, err
+	}
 	o := server.Options{
 		CORS: c.StringSlice("cors"), Parallel: c.Int("parallel"), Queue: c.Int("queue"), DefaultSampling: &s,
 		TLSCert: c.String("tls-cert"), TLSKey: c.String("tls-key"), Log: zerolog.New(c.Root().ErrWriter).With().Timestamp().Logger(),
