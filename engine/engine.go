@@ -97,7 +97,7 @@ func prepare(o Options) (e *Engine, err error) {
 		return nil, err
 	}
 	if err := e.openFiles(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, e.release())
 	}
 	if err := e.makePlan(); err != nil {
 		return nil, errors.Join(err, e.release())

@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -487,7 +488,15 @@ func openFiles(t *testing.T) int {
 
 // An engine that is closed, or could not be opened, leaves nothing behind.
 func TestNothingIsLeft(t *testing.T) {
-	path := copyModel(t)
+	path, broken := copyModel(t), copyModel(t)
+	b, err := os.ReadFile(broken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = bytes.ReplaceAll(b, []byte("blk.1.ffn_up_exps"), []byte("blk.1.ffn_no_exps"))
+	if err := os.WriteFile(broken, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	nobody := goleak.IgnoreCurrent()
 	files, memory := openFiles(t), mem.Usage()
 	for _, change := range []func(*engine.Options){
@@ -498,6 +507,7 @@ func TestNothingIsLeft(t *testing.T) {
 		func(o *engine.Options) { o.EvictPolicy = "nosuch" },
 		func(o *engine.Options) { o.Backend = "nosuch" },
 		func(o *engine.Options) { o.RAM = "1" },
+		func(o *engine.Options) { o.Model = broken },
 	} {
 		o := faultOptions(path)
 		change(&o)
