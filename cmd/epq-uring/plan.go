@@ -7,6 +7,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/expert"
+	"github.com/epq-uring/epq-uring/pager"
 )
 
 func planCommand() *cli.Command {
@@ -26,11 +28,23 @@ func planCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			if c.Bool("json") {
-				return printJSON(c, p)
+			out := struct {
+				*expert.Plan
+				*expected
+			}{Plan: p}
+			if path := c.String("trace"); path != "" {
+				if out.expected, err = expect(p, path, pager.Options{Policy: o.EvictPolicy, StaleTokens: o.StaleTokens}); err != nil {
+					return err
+				}
 			}
-			_, err = fmt.Fprintln(c.Root().Writer, p.Table())
-			return err
+			if c.Bool("json") {
+				return printJSON(c, out)
+			}
+			fmt.Fprintln(c.Root().Writer, p.Table())
+			if out.expected != nil {
+				fmt.Fprintln(c.Root().Writer, out.expected.line())
+			}
+			return nil
 		},
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/epq-uring/epq-uring/engine"
 	"github.com/epq-uring/epq-uring/expert"
+	"github.com/epq-uring/epq-uring/pager"
 	"github.com/epq-uring/epq-uring/sim"
 )
 
@@ -50,4 +51,35 @@ func readTrace(path string) (*sim.Trace, error) {
 		return nil, fmt.Errorf("--trace %s: %w", path, err)
 	}
 	return t, nil
+}
+
+// expected is what the uses of a recorded run hit in a planned arena.
+type expected struct {
+	HitRate     float64 `json:"expected_hit_rate"`
+	HitRateCold float64 `json:"expected_hit_rate_cold"` // the first use of every expert left out
+	MiBPerToken float64 `json:"expected_mib_per_token"`
+}
+
+func expect(p *expert.Plan, path string, opt pager.Options) (*expected, error) {
+	t, err := readTrace(path)
+	if err != nil {
+		return nil, err
+	}
+	same := len(t.Catalog.Classes) == len(p.Classes)
+	for i := 0; same && i < len(p.Classes); i++ {
+		same = p.Classes[i].SlotBytes == t.Catalog.Classes[i].SlotBytes && p.Classes[i].Experts == t.Catalog.Classes[i].Experts
+	}
+	if !same {
+		return nil, fmt.Errorf("--trace %s: recorded with another model (%d slot sizes, the first for %d experts; here %d and %d): record this one",
+			path, len(t.Catalog.Classes), t.Catalog.Classes[0].Experts, len(p.Classes), p.Classes[0].Experts)
+	}
+	s, err := t.Replay(p.Slots, opt)
+	if err != nil {
+		return nil, err
+	}
+	return &expected{s.HitRate(), s.WarmHitRate(), float64(s.BytesRead) / (1 << 20) / float64(max(1, t.Tokens))}, nil
+}
+
+func (e *expected) line() string {
+	return fmt.Sprintf("with the trace's uses: %.1f %% hits (%.1f %% without first uses), %.2f MiB read per token", 100*e.HitRate, 100*e.HitRateCold, e.MiBPerToken)
 }
