@@ -97,12 +97,14 @@ UNPACK void unpack_tq2_0(const uint8_t *p, block_k *t) { // qs[64] d
     t->d = half(p + 64);
 }
 
-// Eight codes of a book, negated where the bit is set.
+#define BYTES 0x0101010101010101u
+
+// Eight codes of a book (none is 0), negated where the bit is set; all eight bytes at once.
 INLINE void signed8(int8_t *q, uint64_t grid, unsigned signs) {
-    for (int i = 0; i < 8; i++) {
-        int8_t v = (int8_t)(grid >> 8 * i);
-        q[i] = signs >> i & 1 ? -v : v;
-    }
+    uint64_t bits = signs * BYTES & 0x8040201008040201u;                          // bit i in byte i
+    uint64_t one = (((bits & 0x7f * BYTES) + 0x7f * BYTES) | bits) >> 7 & BYTES; // 1 where it is set
+    grid = (grid ^ one * 255) + one;
+    memcpy(q, &grid, 8);
 }
 // Seven signs are stored; the eighth makes their number even.
 INLINE unsigned even_signs(unsigned s) { return s | (unsigned)__builtin_parity(s) << 7; }
@@ -155,7 +157,9 @@ UNPACK void unpack_iq3_s(const uint8_t *p, block_k *t) { // d, indices[64] qh[8]
 
 // Eight times (code of -1, 0, 1 plus or minus an eighth).
 INLINE void eighths(int8_t *q, uint64_t grid, int minus) {
-    for (int i = 0; i < 8; i++) q[i] = 8 * (int8_t)(grid >> 8 * i) + (minus ? -1 : 1);
+    uint64_t v = grid << 3 & 0xf8 * BYTES;
+    v = minus ? ((v & 0x7f * BYTES) + 0x7f * BYTES) ^ (~v & 0x80 * BYTES) : v | BYTES; // v - 1 or v + 1, byte by byte
+    memcpy(q, &v, 8);
 }
 
 UNPACK void unpack_iq1_s(const uint8_t *p, block_k *t) { // d, indices[32], 8 x (4 x 3 bits of index, scale, sign of the shift)

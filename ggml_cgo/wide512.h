@@ -4,13 +4,14 @@
 
 enum { BAND = 64, TILE_ROWS = 8 };
 
-// Super-blocks of up to eight rows. scale: one per 32 weights (Q4_K, Q5_K) or per 16. pairs: what corrects each pair of
-// sums of 16 (or is the mins of Q2_K); mins: pairs of mins of 32.
+// Super-blocks of up to eight rows. scale: one per 32 weights (Q4_K, Q5_K) or per 16; pairs: the mins, in twos. excess:
+// 16 << excess is what was added to the codes of a format without mins.
 typedef struct {
     _Alignas(64) uint8_t u[TILE_ROWS][256];
     int32_t scale[TILE_ROWS][16];
     int32_t pairs[TILE_ROWS][8];
     float d[TILE_ROWS], dmin[TILE_ROWS];
+    int excess;
 } panel_k;
 
 INLINE void store_codes(uint8_t *u, const __m512i a[4]) {
@@ -24,6 +25,7 @@ INLINE void panel_q45_k(const char *q, panel_k *t, int r, const int five) {
     _mm_storeu_si128((void *)t->pairs[r], _mm_cvtepu8_epi16(_mm_srli_si128(sc, 8)));
     t->d[r] = _cvtsh_ss(word16(q));
     t->dmin[r] = _cvtsh_ss(word16(q + 2));
+    t->excess = 0;
     __m512i h = _mm512_setzero_si512();
     if (five) h = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)(q + 16)));
     for (int n = 0; n < 2; n++) { // groups of 32: 0 2 in the low nibbles, 1 3 in the high ones
@@ -35,24 +37,24 @@ INLINE void panel_q45_k(const char *q, panel_k *t, int r, const int five) {
     }
 }
 
-// bias: sixteenths of what load added to the codes; negative: the pairs are the mins of Q2_K.
-#define PANEL_16(name, bias, scale_)                                                                          \
+// at: where the scale is, in half precision; mins: those of Q2_K.
+#define PANEL_16(name, more, at, mins)                                                                        \
     INLINE void panel_##name(const char *q, panel_k *t, int r) {                                              \
         __m512i a[4];                                                                                         \
         __m256i sc;                                                                                           \
         load_##name(q, a, &sc);                                                                               \
         store_codes(t->u[r], a);                                                                              \
         _mm512_storeu_si512(t->scale[r], _mm512_cvtepi16_epi32(sc));                                          \
-        if (bias < 0) sc = _mm256_srli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)q)), 4);      \
-        else sc = _mm256_mullo_epi16(sc, _mm256_set1_epi16(bias));                                            \
-        _mm256_storeu_si256((void *)t->pairs[r], sc);                                                         \
-        t->d[r] = _cvtsh_ss(word16(q + scale_));                                                              \
-        if (bias < 0) t->dmin[r] = _cvtsh_ss(word16(q + scale_ + 2));                                         \
+        t->excess = more;                                                                                     \
+        t->d[r] = _cvtsh_ss(word16(q + at));                                                                  \
+        if (!mins) return;                                                                                    \
+        _mm256_storeu_si256((void *)t->pairs[r], _mm256_srli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)q)), 4)); \
+        t->dmin[r] = _cvtsh_ss(word16(q + at + 2));                                                           \
     }
-PANEL_16(q2_k, -1, 80)
-PANEL_16(q3_k, 1, 108)
-PANEL_16(q6_k, 2, 208)
-PANEL_16(iq4_xs, 8, 0)
+PANEL_16(q2_k, 0, 80, 1)
+PANEL_16(q3_k, 0, 108, 0)
+PANEL_16(q6_k, 1, 208, 0)
+PANEL_16(iq4_xs, 3, 0, 0)
 INLINE void panel_q4_k(const char *q, panel_k *t, int r) { panel_q45_k(q, t, r, 0); }
 INLINE void panel_q5_k(const char *q, panel_k *t, int r) { panel_q45_k(q, t, r, 1); }
 
@@ -60,7 +62,7 @@ INLINE void panel_codes(const block_k *b, panel_k *t, int r) {
     for (int i = 0; i < 4; i++) _mm512_store_si512(t->u[r] + 64 * i, _mm512_xor_si512(_mm512_load_si512(b->q + 64 * i), _mm512_set1_epi8((char)0x80)));
     __m256i sc = _mm256_loadu_si256((const void *)b->scale);
     _mm512_storeu_si512(t->scale[r], _mm512_cvtepi16_epi32(sc));
-    _mm256_storeu_si256((void *)t->pairs[r], _mm256_slli_epi16(sc, 3));
+    t->excess = 3;
     t->d[r] = b->d;
 }
 
@@ -74,19 +76,14 @@ INLINE void values_k(const panel_k *t, const wide_k *const *a, const int R, cons
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 2
         for (int g = 0; g < G; g++) sum[r][g] = m[r][g] = _mm512_setzero_si512();
-    if (share == 4)
-        for (int k = 0; k < 8; k++)
-#pragma GCC unroll 8
-            for (int r = 0; r < R; r++)
-#pragma GCC unroll 2
-                for (int g = 0; g < G; g++)
-                    sum[r][g] = _mm512_dpwssd_epi32(sum[r][g], dword(t->pairs[r] + k), _mm512_load_si512(a[g]->s16[k]));
-    if (share == 4 && mins) // sums of 16 are kept as -16 times the sum
+    if (share == 4 && mins)
         for (int r = 0; r < R; r++)
             for (int g = 0; g < G; g++) {
-                m[r][g] = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_srai_epi32(sum[r][g], 4));
-                sum[r][g] = _mm512_setzero_si512();
+                __m512i s = _mm512_setzero_si512();
+                for (int k = 0; k < 8; k++) s = _mm512_dpwssd_epi32(s, dword(t->pairs[r] + k), _mm512_load_si512(a[g]->s16[k]));
+                m[r][g] = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_srai_epi32(s, 4)); // sums are kept as -16 times the sum
             }
+    const __m128i right = _mm_cvtsi32_si128(16 - t->excess);
     if (share == 8 && mins)
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++)
@@ -96,7 +93,16 @@ INLINE void values_k(const panel_k *t, const wide_k *const *a, const int R, cons
                 for (int g = 0; g < G; g++)
                     m[r][g] = _mm512_dpwssd_epi32(m[r][g], dword(t->pairs[r] + k), _mm512_load_si512(a[g]->s32[k]));
     for (int k = 0; k < 64; k += share) {
-        __m512i p[TILE_ROWS][2];
+        __m512i p[TILE_ROWS][2], start[2];
+#pragma GCC unroll 2
+        for (int g = 0; g < G; g++) {
+            start[g] = _mm512_setzero_si512();
+            if (share == 4 && !mins) { // what the excess of 16 codes adds, taken off beforehand
+                __m512i s = _mm512_load_si512(a[g]->s16[k / 8]);
+                s = k & 4 ? _mm512_and_si512(s, _mm512_set1_epi32((int)0xffff0000)) : _mm512_slli_epi32(s, 16);
+                start[g] = _mm512_sra_epi32(s, right);
+            }
+        }
 #pragma GCC unroll 8
         for (int i = 0; i < share; i++) {
             __m512i x[2];
@@ -106,7 +112,7 @@ INLINE void values_k(const panel_k *t, const wide_k *const *a, const int R, cons
             for (int r = 0; r < R; r++) {
                 __m512i u = dword(t->u[r] + 4 * (k + i));
 #pragma GCC unroll 2
-                for (int g = 0; g < G; g++) p[r][g] = _mm512_dpbusd_epi32(i ? p[r][g] : _mm512_setzero_si512(), u, x[g]);
+                for (int g = 0; g < G; g++) p[r][g] = _mm512_dpbusd_epi32(i ? p[r][g] : start[g], u, x[g]);
             }
         }
 #pragma GCC unroll 8
@@ -183,24 +189,26 @@ INLINE void store_band(float (*acc)[32], int rows, int ncols, float *y, size_t l
 
 INLINE int groups(int R) { return R == 8 ? 1 : 2; }
 
+// The next block is unpacked before the products of this one, which then need not wait for its stores.
 #define WIDE_K(name, size, share, mins)                                                                        \
-    UNPACK void name##_tile(const char *w, size_t row_bytes, const wide_k *const *x, int R, int blocks, float (*acc)[32]) { \
-        panel_k t;                                                                                             \
-        __m512 v[4][TILE_ROWS][2];                                                                             \
-        for (int b = 0; b < 4; b++) {                                                                          \
-            if (b >= blocks) {                                                                                 \
-                for (int r = 0; r < R; r++) v[b][r][0] = v[b][r][1] = _mm512_setzero_ps();                     \
-                continue;                                                                                      \
-            }                                                                                                  \
-            const wide_k *at[2] = {x[0] + b, x[1] + b};                                                        \
-            for (int r = 0; r < R; r++) {                                                                      \
-                const char *q = w + r * row_bytes + b * size;                                                  \
-                for (int i = 0; i < size; i += 64) _mm_prefetch(q + R * row_bytes + i, _MM_HINT_T0);           \
-                panel_##name(q, &t, r);                                                                        \
-            }                                                                                                  \
-            (share == 8 ? values_by_32 : values_by_16)(&t, at, R, mins, v[b]);                                 \
+    INLINE void name##_panel(const char *q, size_t row_bytes, int R, panel_k *t) {                             \
+        for (int r = 0; r < R; r++, q += row_bytes) {                                                          \
+            for (int i = 0; i < size; i += 64) _mm_prefetch(q + R * row_bytes + i, _MM_HINT_T0);               \
+            panel_##name(q, t, r);                                                                             \
         }                                                                                                      \
-        add_four((const __m512(*)[TILE_ROWS][2])v, R, groups(R), acc);                                                 \
+    }                                                                                                          \
+    UNPACK void name##_tile(const char *w, size_t row_bytes, const wide_k *const *x, int R, int blocks, float (*acc)[32]) { \
+        panel_k t[2];                                                                                          \
+        __m512 v[4][TILE_ROWS][2];                                                                             \
+        name##_panel(w, row_bytes, R, t);                                                                      \
+        for (int b = 0; b < blocks; b++) {                                                                     \
+            const wide_k *at[2] = {x[0] + b, x[1] + b};                                                        \
+            if (b + 1 < blocks) name##_panel(w + (b + 1) * size, row_bytes, R, t + (b + 1) % 2);               \
+            (share == 8 ? values_by_32 : values_by_16)(t + b % 2, at, R, mins, v[b]);                          \
+        }                                                                                                      \
+        for (int b = blocks; b < 4; b++)                                                                       \
+            for (int r = 0; r < R; r++) v[b][r][0] = v[b][r][1] = _mm512_setzero_ps();                         \
+        add_four((const __m512(*)[TILE_ROWS][2])v, R, groups(R), acc);                                         \
     }                                                                                                          \
     WALK_WIDE(name##_wide, name##_tile, wide_k, size, 1)
 WIDE_K(q2_k, 84, 4, 1)
@@ -316,17 +324,21 @@ UNPACK void add_eight_8(const panel_32 *t, const wide_32 *const *a, int excess, 
 UNPACK void add_eight_1(const panel_32 *t, const wide_32 *const *a, int excess, int mins, float (*acc)[32]) { add_eight(t, a, 1, 2, excess, mins, acc); }
 
 #define WIDE_32(name, size, excess, mins)                                                                      \
+    INLINE void name##_panel(const char *q, size_t row_bytes, int R, int blocks, panel_32 *t) {                \
+        for (int r = 0; r < R; r++, q += row_bytes) {                                                          \
+            char copy[size];                                                                                   \
+            for (int i = 0; i < size; i += 64) _mm_prefetch(q + R * row_bytes + i, _MM_HINT_T0);               \
+            panel_##name(whole_group(q, blocks, size, copy), t, r);                                            \
+        }                                                                                                      \
+    }                                                                                                          \
     UNPACK void name##_tile(const char *w, size_t row_bytes, const wide_32 *const *x, int R, int blocks, float (*acc)[32]) { \
-        panel_32 t;                                                                                            \
+        panel_32 t[2];                                                                                         \
+        name##_panel(w, row_bytes, R, blocks, t);                                                              \
         for (int b = 0; b * 8 < blocks; b++) {                                                                 \
             const wide_32 *at[2] = {x[0] + b, x[1] + b};                                                       \
-            for (int r = 0; r < R; r++) {                                                                      \
-                const char *q = w + r * row_bytes + b * size;                                                  \
-                char copy[size];                                                                               \
-                for (int i = 0; i < size; i += 64) _mm_prefetch(q + R * row_bytes + i, _MM_HINT_T0);           \
-                panel_##name(whole_group(q, blocks - 8 * b, size, copy), &t, r);                               \
-            }                                                                                                  \
-            (R == 4 ? add_eight_4 : R == 8 ? add_eight_8 : add_eight_1)(&t, at, excess, mins, acc);                                                      \
+            const int next = b + 1, left = blocks - 8 * next;                                                  \
+            if (left > 0) name##_panel(w + next * size, row_bytes, R, left, t + next % 2);                     \
+            (R == 4 ? add_eight_4 : R == 8 ? add_eight_8 : add_eight_1)(t + b % 2, at, excess, mins, acc);     \
         }                                                                                                      \
     }                                                                                                          \
     WALK_WIDE(name##_wide, name##_tile, wide_32, size, 8)

@@ -34,3 +34,12 @@ func TestSelfTestFindsAWrongSet(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestMeasure(t *testing.T) {
+	if v, err := Best().Measure(gguf.Q4_K, 0); err != nil || !(v > 0) {
+		t.Errorf("%g bytes per second, %v", v, err)
+	}
+	if _, err := Best().Measure(gguf.I8, 0); !errors.Is(err, gguf.ErrUnsupported) {
+		t.Errorf("a type without products: %v", err)
+	}
+}
