@@ -245,6 +245,57 @@ GROUP_32(q5_1, 192, _mm256_or_si256(nibbles(q + 8), fifth_bits(q + 4)), small, 0
 GROUP_32(iq4_nl, 144, by_book(codes_iq4, nibbles(q + 2)), signed, 0, halves8(p, 18), 0, d)
 GROUP_32(mxfp4, 136, by_book(codes_fp4, nibbles(q + 1)), signed, 0, e8m0(p), 0, d)
 
+// ---- super-blocks of code books ------------------------------------------------------------------------------------------
+
+UNPACK void codes_iq4_xs(const uint8_t *p, block_k *t) {
+    for (int i = 0; i < 16; i++) t->scale[i] = ((p[4 + i / 4] >> i / 2 % 2 * 4 & 15) | (word16(p + 2) >> i / 2 * 2 & 3) << 4) - 32;
+    for (int i = 0; i < 8; i++) _mm256_store_si256((void *)(t->q + 32 * i), by_book(codes_iq4, nibbles((const char *)p + 8 + 16 * i)));
+    t->d = half(p);
+}
+
+// Codes are of any size: times their scale they fit 16 bits, and the products are summed in 32.
+UNPACK void book_rows(ROWS_ARGS, unpack_k_fn unpack, int size) {
+    for (int r = 0; r < rows; r++)
+        for (int c0 = 0; c0 < x->n; c0 += 4) {
+            const int cols = x->n - c0 < 4 ? x->n - c0 : 4;
+            const act_k *at[4];
+            float acc[4] = {0};
+            for (int c = 0; c < cols; c++) at[c] = column(x, c0 + c);
+            for (int b = 0; b < n; b += 4) {
+                __m256i sum[4][4] = {{{0}}};
+                float d[4] = {0};
+                for (int s = 0; s < 4 && b + s < n; s++) {
+                    block_k t;
+                    __m256i k[16];
+                    unpack((const uint8_t *)w + r * row_bytes + (size_t)(b + s) * size, &t);
+                    for (int i = 0; i < 16; i++)
+                        k[i] = _mm256_mullo_epi16(_mm256_cvtepi8_epi16(_mm_load_si128((const void *)(t.q + 16 * i))), _mm256_set1_epi16(t.scale[i]));
+                    for (int c = 0; c < cols; c++)
+                        for (int i = 0; i < 16; i++)
+                            sum[s][c] = MULADD(sum[s][c], k[i], _mm256_cvtepi8_epi16(_mm_load_si128((const void *)(at[c][b / 4].q[s] + 16 * i))));
+                    d[s] = t.d;
+                }
+                for (int c = 0; c < cols; c++) {
+                    __m128i isum = sum4(sum[0][c], sum[1][c], sum[2][c], sum[3][c]);
+                    acc[c] += tree(_mm_mul_ps(_mm_mul_ps(_mm_loadu_ps(d), _mm_load_ps(at[c][b / 4].d)), _mm_cvtepi32_ps(isum)));
+                }
+            }
+            for (int c = 0; c < cols; c++) y[(c0 + c) * ldy + r] = acc[c];
+        }
+}
+#define BOOK_ROWS(name, unpack, size) \
+    static void name##_rows(ROWS_ARGS) { book_rows(w, row_bytes, rows, x, n, y, ldy, unpack, size); }
+BOOK_ROWS(iq4_xs, codes_iq4_xs, 136)
+BOOK_ROWS(iq2_xxs, unpack_iq2_xxs, 66)
+BOOK_ROWS(iq2_xs, unpack_iq2_xs, 74)
+BOOK_ROWS(iq3_xxs, unpack_iq3_xxs, 98)
+BOOK_ROWS(iq1_s, unpack_iq1_s, 50)
+BOOK_ROWS(iq3_s, unpack_iq3_s, 110)
+BOOK_ROWS(iq2_s, unpack_iq2_s, 82)
+BOOK_ROWS(iq1_m, unpack_iq1_m, 56)
+BOOK_ROWS(tq1_0, unpack_tq1_0, 54)
+BOOK_ROWS(tq2_0, unpack_tq2_0, 66)
+
 typedef float v16h __attribute__((vector_size(64)));
 INLINE v16h load_16_halves(const char *p) {
     union { __m256 half[2]; v16h v; } u;
@@ -260,7 +311,9 @@ const mat_set SET = {
     .rows = {
         FORMATS_K(PLAIN_ROW) FORMATS_32(PLAIN_ROW) [0] = f32_rows, [1] = f16_rows, [30] = bf16_rows,
         [2] = q4_0_rows, [3] = q4_1_rows, [6] = q5_0_rows, [7] = q5_1_rows, [8] = q8_0_rows, [10] = q2_k_rows, [11] = q3_k_rows,
-        [12] = q4_k_rows, [13] = q5_k_rows, [14] = q6_k_rows, [20] = iq4_nl_rows, [39] = mxfp4_rows,
+        [12] = q4_k_rows, [13] = q5_k_rows, [14] = q6_k_rows, [16] = iq2_xxs_rows, [17] = iq2_xs_rows, [18] = iq3_xxs_rows,
+        [19] = iq1_s_rows, [20] = iq4_nl_rows, [21] = iq3_s_rows, [22] = iq2_s_rows, [23] = iq4_xs_rows, [29] = iq1_m_rows,
+        [34] = tq1_0_rows, [35] = tq2_0_rows, [39] = mxfp4_rows,
     },
     .quantize_k = quantize_k, .quantize_32 = quantize_32, .pack_k = pack_k, .pack_32 = pack_32,
 };
