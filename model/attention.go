@@ -15,7 +15,7 @@ import (
 func (m *Model) attention(l *layer, b *Batch) {
 	s, t, c, n := &m.s, &m.tasks, m.Config, len(b.Tokens)
 	m.gather(s.inPanel, s.in, nil, n, forms(&l.q, &l.k, &l.v))
-	m.multiply(
+	m.multiply(n,
 		product{w: &l.q, in: s.inPanel, y: s.qRaw, ldy: l.q.Rows},
 		product{w: &l.k, in: s.inPanel, y: s.k, ldy: l.k.Rows},
 		product{w: &l.v, in: s.inPanel, y: s.v, ldy: l.v.Rows})
@@ -26,7 +26,7 @@ func (m *Model) attention(l *layer, b *Batch) {
 	t.join.l, t.join.b = l, b
 	m.pool.Run(&t.join, n)
 	m.gather(s.oPanel, s.oActs, nil, n, forms(&l.out))
-	m.multiply(product{w: &l.out, in: s.oPanel, y: s.half, ldy: c.Width})
+	m.multiply(n, product{w: &l.out, in: s.oPanel, y: s.half, ldy: c.Width})
 }
 
 // headTask norms and turns the heads of one token a unit and stores its keys and values.

@@ -11,7 +11,7 @@ import "math"
 func (m *Model) deltaNet(l *layer, b *Batch) {
 	s, t, c, n := &m.s, &m.tasks, m.Config, len(b.Tokens)
 	m.gather(s.inPanel, s.in, nil, n, forms(&l.qkv, &l.z, &l.alpha, &l.beta))
-	m.multiply(
+	m.multiply(n,
 		product{w: &l.qkv, in: s.inPanel, y: s.qkv, ldy: l.qkv.Rows},
 		product{w: &l.z, in: s.inPanel, y: s.z, ldy: l.z.Rows},
 		product{w: &l.alpha, in: s.inPanel, y: s.alpha, ldy: c.ValueHeads},
@@ -21,7 +21,7 @@ func (m *Model) deltaNet(l *layer, b *Batch) {
 	t.delta.quantise = true
 	m.pool.Run(&t.delta, n)
 	m.gather(s.yPanel, s.yActs, nil, n, forms(&l.ssmOut))
-	m.multiply(product{w: &l.ssmOut, in: s.yPanel, y: s.half, ldy: c.Width})
+	m.multiply(n, product{w: &l.ssmOut, in: s.yPanel, y: s.half, ldy: c.Width})
 }
 
 // deltaTask walks the batch for one q/k head and its v heads a unit, so that their state stays in cache over a prompt.

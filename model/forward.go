@@ -52,7 +52,7 @@ func (m *Model) head(b *Batch) error {
 			m.set.Quantize(s.in, i, a)
 		}
 		m.gather(s.inPanel, s.in, nil, k, forms(&m.output))
-		m.multiply(product{w: &m.output, in: s.inPanel, y: s.logits, ldy: m.Vocab()})
+		m.multiply(k, product{w: &m.output, in: s.inPanel, y: s.logits, ldy: m.Vocab()})
 		for i, r := range rows[:k] {
 			if err := b.Emit(r, s.logits[i*m.Vocab():(i+1)*m.Vocab()]); err != nil {
 				return err
@@ -96,38 +96,59 @@ type product struct {
 	ldy int
 }
 
-// unitRows is how many rows of a matrix a worker takes at a time: 74 KB of a Q4_K matrix of 2048 columns, long enough for
-// the prefetchers, short enough that a worker that is held up loses little.
-const unitRows = 64
+// Rows of a matrix that a worker takes at a time. A prompt's units are short, so that a worker that is held up loses
+// little and the rows stay in its cache over all columns; a single column's are long, because every unit prefetches a few
+// KiB beyond its end, but never so long that a worker gets fewer than unitsPerWorker of them.
+const (
+	unitRows       = 64
+	longUnitRows   = 256
+	unitsPerWorker = 8
+)
 
 // mulTask multiplies several matrices; units are blocks of rows, one matrix after the other.
 type mulTask struct {
 	m        *Model
 	products []product
+	rows     int // of a unit
 }
 
 func (t *mulTask) Do(_, unit int) {
 	for i := range t.products {
 		p := &t.products[i]
-		n := (p.w.Rows + unitRows - 1) / unitRows
+		n := t.units(p)
 		if unit < n {
-			r := unit * unitRows
-			t.m.set.Mul(p.w, r, min(r+unitRows, p.w.Rows), p.in, p.y, p.ldy)
+			r := unit * t.rows
+			t.m.set.Mul(p.w, r, min(r+t.rows, p.w.Rows), p.in, p.y, p.ldy)
 			return
 		}
 		unit -= n
 	}
 }
 
-// multiply computes products whose panels are gathered; one hand-over to the workers for all of them.
-func (m *Model) multiply(ps ...product) {
+func (t *mulTask) units(p *product) int { return (p.w.Rows + t.rows - 1) / t.rows }
+
+// run computes the products; one hand-over to the workers for all of them.
+func (t *mulTask) run(columns int) {
+	t.rows = unitRows
+	if columns == 1 {
+		rows := 0
+		for i := range t.products {
+			rows += t.products[i].w.Rows
+		}
+		t.rows = min(max(rows/(unitsPerWorker*t.m.pool.Threads()), unitRows), longUnitRows)
+	}
+	units := 0
+	for i := range t.products {
+		units += t.units(&t.products[i])
+	}
+	t.m.pool.Run(t, units)
+}
+
+// multiply computes products of one input, whose panel is gathered for so many columns.
+func (m *Model) multiply(columns int, ps ...product) {
 	t := &m.tasks.mul
 	t.products = append(t.products[:0], ps...)
-	units := 0
-	for _, p := range ps {
-		units += (p.w.Rows + unitRows - 1) / unitRows
-	}
-	m.pool.Run(t, units)
+	t.run(columns)
 }
 
 // packTask packs the wide groups of panels, in parallel.

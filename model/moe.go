@@ -26,7 +26,7 @@ func (m *Model) moe(l *layer, b *Batch) error {
 		f |= g | u
 	}
 	m.gather(s.inPanel, s.in, nil, n, f)
-	m.multiply(product{w: &l.router, in: s.inPanel, y: s.scores, ldy: m.Config.Experts})
+	m.multiply(n, product{w: &l.router, in: s.inPanel, y: s.scores, ldy: m.Config.Experts})
 	t.route.l, t.route.bad = l, -1
 	m.pool.Run(&t.route, n)
 	if bad := int(t.route.bad); bad >= 0 {
@@ -146,16 +146,15 @@ func (t *moeRun) compute(ready []expert.Ready) error {
 		}
 	}
 	mul := &m.tasks.mul
-	mul.products, units = mul.products[:0], 0
+	mul.products = mul.products[:0]
 	for i := range t.jobs {
 		j := &t.jobs[i]
 		f, _ := kernels.FormOf(j.down.Type)
 		m.tasks.pack.add(j.mid, m.set.Gather(j.mid, j.hidden, s.iota[j.first:j.first+j.n], j.n, f))
 		mul.products = append(mul.products, product{w: &j.down, in: j.mid, y: j.out, ldy: m.Config.Width})
-		units += (j.down.Rows + unitRows - 1) / unitRows
 	}
 	m.tasks.pack.run()
-	m.pool.Run(mul, units)
+	mul.run(t.tokens)
 	return nil
 }
 
