@@ -1,6 +1,10 @@
 package model
 
-import "math"
+import (
+	"math"
+
+	"github.com/epq-uring/epq-uring/kernels"
+)
 
 // deltaNet is the gated delta net (spec of qwen35moe, section 3); per token, with a the normed input:
 //
@@ -33,40 +37,65 @@ type deltaTask struct {
 	quantise bool
 }
 
-func (t *deltaTask) Do(worker, unit int) {
+func (t *deltaTask) Do(_, unit int) {
 	m := t.m
 	if t.quantise {
 		inner := m.Config.StateDim * m.Config.ValueHeads
 		m.set.Quantize(m.s.yActs, unit, m.s.y[unit*inner:(unit+1)*inner])
 		return
 	}
-	for i := range t.b.Tokens {
-		t.step(&m.s.workers[worker], unit, i)
+	for first := 0; first < len(t.b.Tokens); {
+		n := 1
+		for first+n < len(t.b.Tokens) && t.b.Seqs[first+n] == t.b.Seqs[first] {
+			n++
+		}
+		t.run(unit, first, n)
+		first += n
 	}
 }
 
-// step is one token of q/k head g.
-func (t *deltaTask) step(w *workerScratch, g, i int) {
+// run is q/k head g and its v heads over tokens [first, first+n) of one sequence: all inputs first, then each head's
+// recurrence in one go, then all outputs.
+func (t *deltaTask) run(g, first, n int) {
+	m, s, c := t.m, &t.m.s, t.m.Config
+	dim, channels, heads := c.StateDim, c.convChannels(), c.ValueHeads
+	at := int(t.b.Seqs[first])*m.state.recurrents + t.l.recurrent
+	for i := first; i < first+n; i++ {
+		t.prepare(g, i, m.state.taps[at])
+	}
+	shape := kernels.DeltaShape{
+		KeyDim: dim, ValueDim: dim, Tokens: n, QStep: channels, KStep: channels, VStep: channels, OStep: heads * dim, DecayStep: heads, BetaStep: heads,
+	}
+	u := s.qkv[first*channels:]
+	for h := g; h < heads; h += c.KeyGroups {
+		state := m.state.matrices[at][h*dim*dim : (h+1)*dim*dim]
+		m.set.DeltaRun(state, u[g*dim:], u[(c.KeyGroups+g)*dim:], u[(2*c.KeyGroups+h)*dim:], s.alpha[first*heads+h:], s.beta[first*heads+h:],
+			s.y[(first*heads+h)*dim:], shape)
+		for i := first; i < first+n; i++ {
+			o := s.y[(i*heads+h)*dim:][:dim]
+			m.set.RMSNorm(o, o, t.l.ssmNorm, c.Eps)
+			m.set.SiLUMul(o, s.z[(i*heads+h)*dim:][:dim], o)
+		}
+	}
+}
+
+// prepare turns what was projected for one token into q, k, v, decay factor and beta, in place.
+func (t *deltaTask) prepare(g, i int, taps []float32) {
 	m, s, c, l := t.m, &t.m.s, t.m.Config, t.l
 	dim, channels := c.StateDim, c.convChannels()
-	at := int(t.b.Seqs[i])*m.state.recurrents + l.recurrent
-	taps, matrices := m.state.taps[at], m.state.matrices[at]
 	u := s.qkv[i*channels : (i+1)*channels]
 	conv := func(channel int) []float32 {
-		m.set.Conv(w.conv, u, l.conv, taps, channels, channel, channel+dim, c.ConvTaps, true)
-		return w.conv[channel : channel+dim]
+		m.set.Conv(u, u, l.conv, taps, channels, channel, channel+dim, c.ConvTaps, true)
+		return u[channel : channel+dim]
 	}
 	q, k := conv(g*dim), conv((c.KeyGroups+g)*dim)
 	m.set.L2Norm(q, q, c.Eps, float32(1/math.Sqrt(float64(dim))))
 	m.set.L2Norm(k, k, c.Eps, 1)
 	for h := g; h < c.ValueHeads; h += c.KeyGroups {
-		v := conv((2*c.KeyGroups + h) * dim)
-		decay := expf(l.decay[h] * softplus(s.alpha[i*c.ValueHeads+h]+l.dtBias[h]))
-		beta := sigmoid(s.beta[i*c.ValueHeads+h])
-		o := s.y[(i*c.ValueHeads+h)*dim:][:dim]
-		m.set.DeltaStep(matrices[h*dim*dim:(h+1)*dim*dim], q, k, v, decay, beta, o)
-		m.set.RMSNorm(o, o, l.ssmNorm, c.Eps)
-		m.set.SiLUMul(o, s.z[(i*c.ValueHeads+h)*dim:][:dim], o)
+		conv((2*c.KeyGroups + h) * dim)
+		alpha, beta := &s.alpha[i*c.ValueHeads+h], &s.beta[i*c.ValueHeads+h]
+		*alpha = expf(l.decay[h] * softplus(*alpha+l.dtBias[h]))
+		*beta = sigmoid(*beta)
 	}
 }
 

@@ -51,12 +51,9 @@ type scratch struct {
 // workerScratch is what one worker needs for itself.
 type workerScratch struct {
 	gate, up []float32 // [T][partRows] of an expert's hidden state
-	scores   []float32 // [experts]
-	conv     []float32 // [channels]
 	q        []float32 // queries of one unit, gathered
 	limits   []int32
 	parts    []float32
-	row      []float32 // [max(width, state)]
 }
 
 const (
@@ -185,10 +182,6 @@ func (s *scratch) divideDelta(mem *space, m *Model, f kernels.Form) {
 func (w *workerScratch) divide(mem *space, m *Model) {
 	c, T := m.Config, m.opt.UBatch
 	w.gate, w.up = mem.floats(T*partRows), mem.floats(T*partRows)
-	w.scores = mem.floats(c.Experts)
-	if m.state.recurrents > 0 {
-		w.conv = mem.floats(c.convChannels())
-	}
 	if m.state.caches > 0 {
 		n := m.tokensPerWalk()
 		perToken := c.Heads / c.KVHeads
@@ -196,7 +189,6 @@ func (w *workerScratch) divide(mem *space, m *Model) {
 		w.limits = mem.ints(n * perToken)
 		w.parts = mem.floats(n * perToken * m.segments(m.opt.Context) * (c.ValueDim + 2))
 	}
-	w.row = mem.floats(max(c.Width, c.StateDim))
 }
 
 // segments is the number of attention segments that n positions touch.
