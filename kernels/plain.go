@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"sync"
 	"unsafe"
 
 	"github.com/epq-uring/epq-uring/ggml_cgo"
@@ -81,6 +82,12 @@ func (f *format) unit() int { return [5]int{FormF32: 1, FormK: 256, Form32: 32}[
 
 func (f *format) index() int { return bits.TrailingZeros8(uint8(f.form)) }
 
+// Blocks that dequantising unpacks to; every call of an unpacker lets its block escape.
+var (
+	blocksK  = sync.Pool{New: func() any { return new(blockK) }}
+	blocks32 = sync.Pool{New: func() any { return new(block32) }}
+)
+
 // dequantize writes the weights of src. Products are rounded before sums: float32() forbids fusing them.
 func (f *format) dequantize(dst []float32, src []byte) {
 	switch f.form {
@@ -89,17 +96,21 @@ func (f *format) dequantize(dst []float32, src []byte) {
 			dst[i] = f.load(src[i*f.size:])
 		}
 	case FormK:
-		var t blockK
+		t := blocksK.Get().(*blockK)
+		defer blocksK.Put(t)
+		*t = blockK{}
 		for ; len(dst) > 0; dst, src = dst[256:], src[f.size:] {
-			f.unpackK(src, &t)
+			f.unpackK(src, t)
 			for i, q := range t.q {
 				dst[i] = float32(float32(t.d*float32(t.scale[i/16]))*float32(q)) - float32(t.dmin*float32(t.min[i/16]))
 			}
 		}
 	case Form32:
-		var t block32
+		t := blocks32.Get().(*block32)
+		defer blocks32.Put(t)
+		*t = block32{}
 		for len(dst) > 0 {
-			f.group(src, &t)
+			f.group(src, t)
 			n := min(256, len(dst))
 			for i := range n {
 				dst[i] = float32(t.d[i/16] * float32(t.q[i]))

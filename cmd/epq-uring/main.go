@@ -90,11 +90,35 @@ func usageError(_ context.Context, c *cli.Command, err error, _ bool) error {
 }
 
 func unknownCommand(c *cli.Command, name string) error {
-	near := ""
-	if s := cli.SuggestCommand(c.Commands, name); s != "" {
-		near = ", did you mean " + s + "?"
+	near := c.Commands[0].Name
+	for _, k := range c.Commands {
+		if typos(name, k.Name) < typos(name, near) {
+			near = k.Name
+		}
 	}
-	return fmt.Errorf("no command %q%s (see epq-uring --help): %w", name, near, errUsage)
+	return fmt.Errorf("no command %q, did you mean %s? (see epq-uring --help): %w", name, near, errUsage)
+}
+
+// typos counts the letters to insert, drop or change between two words. (The library's own measure prefers words that
+// share letters anywhere: it takes "rnu" for "kernels".)
+func typos(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // nearestFlag finds the flag a typo was meant to be.
