@@ -87,15 +87,9 @@ func (e *Engine) planFor(bs []budget, context int) (*expert.Plan, *needs, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	var least *expert.Plan
-	for _, b := range bs {
-		p, err := e.divide(n, b)
-		if err != nil {
-			return nil, nil, err
-		}
-		if least == nil || p.ArenaBytes < least.ArenaBytes || p.ArenaBytes == least.ArenaBytes && p.Budget < least.Budget {
-			least = p
-		}
+	least, err := e.divide(n, bs)
+	if err != nil {
+		return nil, nil, err
 	}
 	if set := e.catalog.TokenBytes(); least.ArenaBytes < set {
 		least.Notes = append(least.Notes, fmt.Sprintf("the arena of %s is smaller than the experts of one token (%s): hardly any read can be saved, give --ram at least %s",
@@ -104,21 +98,37 @@ func (e *Engine) planFor(bs []budget, context int) (*expert.Plan, *needs, error)
 	return least, n, nil
 }
 
-// divide divides one budget. Where nobody chose how resident weights are held they are copied to huge pages if that takes
-// no slot from the experts: under a limit that counts the page cache it never does, under another if all experts fit.
-func (e *Engine) divide(n *needs, b budget) (*expert.Plan, error) {
+// divide decides how resident weights are held, the same under all limits. Where nobody chose they are copied to huge pages
+// if that takes no slot from the experts: under limits that count the page cache it hardly ever does, under others if all
+// experts fit.
+func (e *Engine) divide(n *needs, bs []budget) (*expert.Plan, error) {
 	if e.opt.Resident != "auto" {
-		return e.divideAs(n, b, e.opt.Resident)
+		return e.leastOf(n, bs, e.opt.Resident)
 	}
-	mapped, err := e.divideAs(n, b, "mmap")
-	if err != nil || b.minimal {
+	mapped, err := e.leastOf(n, bs, "mmap")
+	if err != nil || bs[0].minimal {
 		return mapped, err
 	}
-	if copied, err := e.divideAs(n, b, "copy"); err == nil && copied.ArenaBytes >= mapped.ArenaBytes {
+	if copied, err := e.leastOf(n, bs, "copy"); err == nil && copied.ArenaBytes >= mapped.ArenaBytes {
 		copied.Minimum = mapped.Minimum
 		return copied, nil
 	}
 	return mapped, nil
+}
+
+// leastOf divides every budget and returns the plan that leaves the experts least: it keeps within all of them.
+func (e *Engine) leastOf(n *needs, bs []budget, how string) (*expert.Plan, error) {
+	var least *expert.Plan
+	for _, b := range bs {
+		p, err := e.divideAs(n, b, how)
+		if err != nil {
+			return nil, err
+		}
+		if least == nil || p.ArenaBytes < least.ArenaBytes || p.ArenaBytes == least.ArenaBytes && p.Budget < least.Budget {
+			least = p
+		}
+	}
+	return least, nil
 }
 
 func (e *Engine) divideAs(n *needs, b budget, how string) (*expert.Plan, error) {
