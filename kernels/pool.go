@@ -43,16 +43,52 @@ const (
 type Pool struct {
 	state   atomic.Uint64
 	_       [56]byte
-	next    atomic.Int64
-	_       [56]byte
 	asleep  atomic.Int32
 	busy    atomic.Bool
-	task    Task // written by Run while no worker has joined
-	units   int64
+	task    Task       // written by Run while no worker has joined
+	shares  []share    // by worker
 	workers []*sleeper // workers 1, 2, ...
 	cpus    []int      // by worker; empty: not pinned
 	between func()     // called by worker 0 between two units
 	ended   sync.WaitGroup
+}
+
+// share is a worker's part of an operation: units [from, to), as to<<32 | from. Its owner takes from the front, so that it
+// walks through neighbouring rows, whose memory the unit before has prefetched; whoever has none left takes from the back
+// of another's.
+type share struct {
+	left atomic.Uint64
+	_    [56]byte
+}
+
+func (s *share) set(from, to int) { s.left.Store(uint64(to)<<32 | uint64(from)) }
+
+// front takes the first unit, or -1.
+func (s *share) front() int {
+	for {
+		v := s.left.Load()
+		from, to := uint32(v), uint32(v>>32)
+		if from >= to {
+			return -1
+		}
+		if s.left.CompareAndSwap(v, v+1) {
+			return int(from)
+		}
+	}
+}
+
+// back takes the last unit, or -1.
+func (s *share) back() int {
+	for {
+		v := s.left.Load()
+		from, to := uint32(v), uint32(v>>32)
+		if from >= to {
+			return -1
+		}
+		if s.left.CompareAndSwap(v, v-1<<32) {
+			return int(to - 1)
+		}
+	}
 }
 
 // sleeper is where one worker parks.
@@ -69,7 +105,7 @@ func NewPool(threads int, pin bool) (*Pool, error) {
 	if threads < 1 || threads > 1024 {
 		return nil, fmt.Errorf("%w: %d workers asked for, 1 to 1024 are possible", ErrThreads, threads)
 	}
-	p := &Pool{workers: make([]*sleeper, threads-1)}
+	p := &Pool{workers: make([]*sleeper, threads-1), shares: make([]share, threads)}
 	if pin {
 		if cpus := allowedCPUs(); len(cpus) >= threads {
 			p.cpus = cpus[:threads]
@@ -128,8 +164,10 @@ func (p *Pool) Run(t Task, units int) {
 		p.busy.Store(false)
 		return
 	}
-	p.task, p.units = t, int64(units)
-	p.next.Store(0)
+	p.task = t
+	for w := range p.shares {
+		p.shares[w].set(units*w/len(p.shares), units*(w+1)/len(p.shares))
+	}
 	p.state.Store(s + stateStep | stateOpen)
 	if p.asleep.Load() > 0 {
 		p.wakeAll()
@@ -155,14 +193,23 @@ func (p *Pool) finish() {
 // long operation. It must be quick and must not call Run.
 func (p *Pool) Between(f func()) { p.between = f }
 
-// take runs units until none is left.
+// take runs units until none is left: the worker's own, then the others'.
 func (p *Pool) take(worker int) {
-	t, units := p.task, p.units
-	for u := p.next.Add(1) - 1; u < units; u = p.next.Add(1) - 1 {
-		t.Do(worker, int(u))
-		if worker == 0 && p.between != nil {
-			p.between()
+	for u := p.shares[worker].front(); u >= 0; u = p.shares[worker].front() {
+		p.do(worker, u)
+	}
+	for i := 1; i < len(p.shares); i++ {
+		other := &p.shares[(worker+i)%len(p.shares)]
+		for u := other.back(); u >= 0; u = other.back() {
+			p.do(worker, u)
 		}
+	}
+}
+
+func (p *Pool) do(worker, unit int) {
+	p.task.Do(worker, unit)
+	if worker == 0 && p.between != nil {
+		p.between()
 	}
 }
 
