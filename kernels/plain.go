@@ -32,9 +32,10 @@ type blockK struct {
 
 // block32 is eight blocks of 32: weight i is d[i/16] * q[i] + m[i/32].
 type block32 struct {
-	q [256]int8
-	d [16]float32
-	m [8]float32
+	q    [256]int8
+	d    [16]float32
+	m    [8]float32
+	last [272]byte // of packed weights: a row's end, filled up with zeros
 }
 
 // formats by type; an entry without a form is a type that no set multiplies.
@@ -126,9 +127,8 @@ func (f *format) dequantize(dst []float32, src []byte) {
 // group unpacks eight blocks of 32; where a row ends, the missing ones count as zeros.
 func (f *format) group(p []byte, t *block32) {
 	if len(p) < f.size {
-		whole := make([]byte, f.size)
-		copy(whole, p)
-		p = whole
+		clear(t.last[copy(t.last[:], p):])
+		p = t.last[:f.size]
 	}
 	f.unpack32(p, t)
 }

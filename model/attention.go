@@ -1,17 +1,15 @@
 package model
 
-import (
-	"math"
+import "github.com/epq-uring/epq-uring/kernels"
 
-	"github.com/epq-uring/epq-uring/kernels"
-)
-
-// attention is grouped-query attention, with or without a gate on its output:
+// attention is grouped-query attention:
 //
-//	[q | gate] = W_q a   (gated: interleaved by head)    k = W_k a    v = W_v a
-//	q_h <- rope(RMS(q_h))    k_g <- rope(RMS(k_g))
-//	o_h = sum_{j<=t} softmax_j(q_h . k_g(j) / sqrt(d)) v_g(j)    g = h div (H/G)
-//	y = W_o concat_h(o_h * sigmoid(gate_h))
+//	[q | gate] = W_q a   (gated: interleaved by head)    k = W_k a    v = W_v a    each + its bias, where there is one
+//	q_h <- rope(RMS(q_h))    k_g <- rope(RMS(k_g))       without RMS where heads have no norms
+//	o_h = sum_j w_j v_g(j)   w_j = exp(q_h . k_g(j) / sqrt(d)) / (sum_j exp(..) + exp(sink_h))    g = h div (H/G)
+//	y = W_o concat_h(o_h * sigmoid(gate_h)) + bias       without gate where there is none
+//
+// over j <= t, of which a block with a sliding window sees the last window positions only.
 func (m *Model) attention(l *layer, b *Batch) {
 	s, t, c, n := &m.s, &m.tasks, m.Config, len(b.Tokens)
 	m.gather(s.inPanel, s.in, nil, n, forms(&l.q, &l.k, &l.v))
@@ -21,8 +19,8 @@ func (m *Model) attention(l *layer, b *Batch) {
 		product{w: &l.v, in: s.inPanel, y: s.v, ldy: l.v.Rows})
 	t.heads.l, t.heads.b = l, b
 	m.pool.Run(&t.heads, n)
-	t.walks.l, t.walks.b = l, b
-	m.pool.Run(&t.walks, len(t.walks.walks))
+	t.cutWalks(m, b, 0, n)
+	t.walks.run(l, b)
 	t.join.l, t.join.b = l, b
 	m.pool.Run(&t.join, n)
 	m.gather(s.oPanel, s.oActs, nil, n, forms(&l.out))
@@ -39,112 +37,165 @@ type headTask struct {
 func (t *headTask) Do(_, i int) {
 	m, s, c, l := t.m, &t.m.s, t.m.Config, t.l
 	seq, pos := t.b.Seqs[i], int(t.b.Pos[i])
-	half := c.RopeDim / 2
-	cos, sin := s.cos[i*half:(i+1)*half], s.sin[i*half:(i+1)*half]
+	cos, sin := s.turns(c, i)
+	qs, ks, vs := s.qRaw[i*l.q.Rows:][:l.q.Rows], s.k[i*l.k.Rows:][:l.k.Rows], s.v[i*l.v.Rows:][:l.v.Rows]
+	if l.qBias != nil {
+		m.set.Add(qs, l.qBias)
+		m.set.Add(ks, l.kBias)
+		m.set.Add(vs, l.vBias)
+	}
+	turn := func(to, from, norm []float32) {
+		if norm != nil {
+			m.set.RMSNorm(to, from, norm, c.Eps)
+		} else {
+			copy(to, from)
+		}
+		m.set.Rope(to, cos, sin, kernels.Half)
+	}
 	stride := l.q.Rows / c.Heads // twice the head where the gate stands beside it
 	for h := range c.Heads {
-		raw := s.qRaw[i*l.q.Rows+h*stride:][:c.KeyDim]
-		q := s.q[(i*c.Heads+h)*c.KeyDim:][:c.KeyDim]
-		m.set.RMSNorm(q, raw, l.qNorm, c.Eps)
-		m.set.Rope(q, cos, sin, kernels.Half)
+		turn(s.q[(i*c.Heads+h)*c.KeyDim:][:c.KeyDim], qs[h*stride:][:c.KeyDim], l.qNorm)
 	}
 	for g := range c.KVHeads {
-		k := s.k[(i*c.KVHeads+g)*c.KeyDim:][:c.KeyDim]
-		m.set.RMSNorm(k, k, l.kNorm, c.Eps)
-		m.set.Rope(k, cos, sin, kernels.Half)
+		k := ks[g*c.KeyDim:][:c.KeyDim]
+		turn(k, k, l.kNorm)
 		st := m.state
 		m.set.StoreKV(st.key(seq, l.cache, g)[pos*st.rowK:(pos+1)*st.rowK], k, st.typeK)
-		v := s.v[(i*c.KVHeads+g)*c.ValueDim:][:c.ValueDim]
-		m.set.StoreKV(st.value(seq, l.cache, g)[pos*st.rowV:(pos+1)*st.rowV], v, st.typeV)
+		m.set.StoreKV(st.value(seq, l.cache, g)[pos*st.rowV:(pos+1)*st.rowV], vs[g*c.ValueDim:][:c.ValueDim], st.typeV)
 	}
 }
 
-// walk is one unit of attention: tokens [first, first+n) of one sequence over segments [seg0, seg1) of one kv head.
+// walk is one unit of attention: tokens [first, first+n) of one sequence over segments [seg0, seg1) of the cache that some
+// neighbouring query heads read.
 type walk struct {
 	first, n   int
-	head       int
+	head       int // first query head
 	seg0, seg1 int
-	alone      bool // a decoding token whose segments are units of their own; joinTask puts them together
+	alone      bool // a decoding token whose segments are units of their own; joinTask or expandTask puts them together
 }
 
 type walkTask struct {
 	m     *Model
 	l     *layer
 	b     *Batch
+	base  int // token that has the first row of s.q and s.o
 	walks []walk
 }
 
-// cutWalks divides a batch's attention once for all layers: decoding tokens by segment, prompts by tokens. Either way a
+// run walks through a layer's cache as cutWalks has divided it.
+func (t *walkTask) run(l *layer, b *Batch) {
+	t.l, t.b = l, b
+	t.m.pool.Run(t, len(t.walks))
+}
+
+// alone reports whether a batch is of decoding tokens, whose attention is divided by segments.
+func (m *Model) alone(b *Batch) bool { return len(b.Tokens) <= m.opt.Sequences }
+
+// cutWalks divides the attention of tokens [first, first+n): decoding tokens by segment, prompts by tokens. Either way a
 // row's segments are computed alone and merged in order, so the bits are the same.
-func (t *tasks) cutWalks(m *Model, b *Batch) {
+func (t *tasks) cutWalks(m *Model, b *Batch, first, n int) {
 	w := t.walks.walks[:0]
-	defer func() { t.walks.walks = w }()
-	if m.state.caches == 0 {
-		return
-	}
-	alone := len(b.Tokens) <= m.opt.Sequences
-	for i := 0; i < len(b.Tokens); {
-		n := 1
-		for !alone && n < m.tokensPerWalk() && i+n < len(b.Tokens) && b.Seqs[i+n] == b.Seqs[i] {
-			n++
+	alone := m.alone(b)
+	for i := first; i < first+n; {
+		k := 1
+		for !alone && k < m.tokensPerWalk() && i+k < first+n && b.Seqs[i+k] == b.Seqs[i] {
+			k++
 		}
-		segs := m.segments(int(b.Pos[i+n-1]) + 1)
-		for g := range m.Config.KVHeads {
+		segs := m.segments(int(b.Pos[i+k-1]) + 1)
+		for h := 0; h < m.Config.Heads; h += m.headsPerWalk() {
 			if !alone {
-				w = append(w, walk{first: i, n: n, head: g, seg1: segs})
+				w = append(w, walk{first: i, n: k, head: h, seg1: segs})
 				continue
 			}
 			for s := range segs {
-				w = append(w, walk{first: i, n: 1, head: g, seg0: s, seg1: s + 1, alone: true})
+				w = append(w, walk{first: i, n: 1, head: h, seg0: s, seg1: s + 1, alone: true})
 			}
 		}
-		i += n
+		i += k
 	}
+	t.walks.walks, t.walks.base = w, first
 }
 
 func (t *walkTask) Do(worker, unit int) {
 	m, c, w := t.m, t.m.Config, &t.walks[unit]
 	ws := &m.s.workers[worker]
-	perToken := c.Heads / c.KVHeads
-	rows, stride := w.n*perToken, c.ValueDim+2
+	heads := m.headsPerWalk()
+	rows, stride := w.n*heads, c.ValueDim+2
 	for i := range w.n {
-		from := ((w.first+i)*c.Heads + w.head*perToken) * c.KeyDim
-		copy(ws.q[i*perToken*c.KeyDim:], m.s.q[from:from+perToken*c.KeyDim])
-		for h := range perToken {
-			ws.limits[i*perToken+h] = t.b.Pos[w.first+i] + 1
+		from := ((w.first-t.base+i)*c.Heads + w.head) * c.KeyDim
+		copy(ws.q[i*heads*c.KeyDim:], m.s.q[from:from+heads*c.KeyDim])
+		for h := range heads {
+			ws.limits[i*heads+h] = t.b.Pos[w.first+i] + 1
 		}
 	}
 	parts := ws.parts
 	if w.alone {
-		parts = m.aloneParts(w.first, w.head)[w.seg0*perToken*stride:]
+		parts = m.aloneParts(w.first, w.head)[w.seg0*heads*stride:]
 	}
-	st, seq := m.state, t.b.Seqs[w.first]
 	for s := w.seg0; s < w.seg1; s++ {
-		m.set.AttendPart(parts[(s-w.seg0)*rows*stride:][:rows*stride], ws.q[:rows*c.KeyDim], rows, ws.limits[:rows],
-			st.key(seq, t.l.cache, w.head), st.value(seq, t.l.cache, w.head), st.typeK, st.typeV, c.KeyDim, c.ValueDim,
-			s*kernels.Segment, (s+1)*kernels.Segment, m.attentionScale())
+		part := parts[(s-w.seg0)*rows*stride:][:rows*stride]
+		if t.l.window == 0 {
+			t.attend(ws, w, part, 0, rows, s, 0)
+			continue
+		}
+		for i := range w.n { // each token's window begins elsewhere
+			r := i * heads
+			t.attend(ws, w, part[r*stride:], r, heads, s, t.l.begin(int(ws.limits[r])))
+		}
 	}
 	if w.alone {
 		return
 	}
 	for r := range rows {
-		token, head := w.first+r/perToken, w.head*perToken+r%perToken
-		m.merge(token, head, parts[r*stride:], rows*stride, int(ws.limits[r]))
+		m.merge(t.l, w.first-t.base+r/heads, w.head+r%heads, parts[r*stride:], rows*stride, int(ws.limits[r]))
 	}
 }
 
-// merge puts the segments of one row together.
-func (m *Model) merge(token, head int, parts []float32, stride, limit int) {
-	c := m.Config
-	o := m.s.o[(token*c.Heads+head)*c.ValueDim:][:c.ValueDim]
-	m.set.AttendMerge(o, parts, m.segments(limit), stride, c.ValueDim)
+// attend lets rows [r0, r0+n) of a walk look at what segment s has from position begin on.
+func (t *walkTask) attend(ws *workerScratch, w *walk, part []float32, r0, n, s, begin int) {
+	m, c, st := t.m, t.m.Config, t.m.state
+	from, to := max(s*kernels.Segment, begin), (s+1)*kernels.Segment
+	if from >= to {
+		return
+	}
+	seq, kv := t.b.Seqs[w.first], w.head/(c.Heads/c.KVHeads)
+	m.set.AttendPart(part[:n*(c.ValueDim+2)], ws.q[r0*c.KeyDim:][:n*c.KeyDim], n, ws.limits[r0:r0+n],
+		st.key(seq, t.l.cache, kv), st.value(seq, t.l.cache, kv), st.typeK, st.typeV, c.KeyDim, c.ValueDim, from, to, c.Scale)
 }
 
-// aloneParts is where the segments of a decoding token and kv head go: [segment][head of the group][ValueDim+2].
-func (m *Model) aloneParts(token, head int) []float32 {
+// begin is the first position that a row with this limit sees.
+func (l *layer) begin(limit int) int {
+	if l.window == 0 {
+		return 0
+	}
+	return max(0, limit-l.window)
+}
+
+// merge puts the segments of one row together; token counts from the first row of s.o.
+func (m *Model) merge(l *layer, token, head int, parts []float32, stride, limit int) {
 	c := m.Config
-	n := c.Heads / c.KVHeads * m.segments(m.opt.Context) * (c.ValueDim + 2)
-	return m.s.parts[(token*c.KVHeads+head)*n:][:n]
+	o := m.s.o[(token*c.Heads+head)*c.ValueDim:][:c.ValueDim]
+	first := l.begin(limit) / kernels.Segment
+	parts, n := parts[first*stride:], m.segments(limit)-first
+	if l.sinks != nil {
+		m.set.AttendMergeSink(o, parts, n, stride, c.ValueDim, l.sinks[head])
+		return
+	}
+	m.set.AttendMerge(o, parts, n, stride, c.ValueDim)
+}
+
+// mergeAlone is merge for a decoding token, whose segments were units of their own.
+func (m *Model) mergeAlone(l *layer, token, head, limit int) {
+	heads, stride := m.headsPerWalk(), m.Config.ValueDim+2
+	m.merge(l, token, head, m.aloneParts(token, head)[head%heads*stride:], heads*stride, limit)
+}
+
+// aloneParts is where the segments of a decoding token go, for the query heads that share a walk with this one:
+// [segment][head][ValueDim+2].
+func (m *Model) aloneParts(token, head int) []float32 {
+	c, heads := m.Config, m.headsPerWalk()
+	n := heads * m.segments(m.opt.Context) * (c.ValueDim + 2)
+	return m.s.parts[(token*c.Heads+head)/heads*n:][:n]
 }
 
 // joinTask finishes one token a unit: merges its segments if they were units of their own, gates, quantises.
@@ -156,11 +207,9 @@ type joinTask struct {
 
 func (t *joinTask) Do(_, i int) {
 	m, s, c, l := t.m, &t.m.s, t.m.Config, t.l
-	perToken, stride := c.Heads/c.KVHeads, c.ValueDim+2
-	if len(t.b.Tokens) <= m.opt.Sequences {
+	if m.alone(t.b) {
 		for h := range c.Heads {
-			parts := m.aloneParts(i, h/perToken)[h%perToken*stride:]
-			m.merge(i, h, parts, perToken*stride, int(t.b.Pos[i])+1)
+			m.mergeAlone(l, i, h, int(t.b.Pos[i])+1)
 		}
 	}
 	o := s.o[i*c.Heads*c.ValueDim:][:c.Heads*c.ValueDim]
@@ -172,5 +221,3 @@ func (t *joinTask) Do(_, i int) {
 	}
 	m.set.Quantize(s.oActs, i, o)
 }
-
-func (m *Model) attentionScale() float32 { return float32(1 / math.Sqrt(float64(m.Config.KeyDim))) }

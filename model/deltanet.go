@@ -20,36 +20,24 @@ func (m *Model) deltaNet(l *layer, b *Batch) {
 		product{w: &l.z, in: s.inPanel, y: s.z, ldy: l.z.Rows},
 		product{w: &l.alpha, in: s.inPanel, y: s.alpha, ldy: c.ValueHeads},
 		product{w: &l.beta, in: s.inPanel, y: s.beta, ldy: c.ValueHeads})
-	t.delta.l, t.delta.b, t.delta.quantise = l, b, false
+	t.delta.l, t.delta.b = l, b
 	m.pool.Run(&t.delta, c.KeyGroups)
-	t.delta.quantise = true
-	m.pool.Run(&t.delta, n)
+	t.quantise.run(m, n, s.yActs, s.y)
 	m.gather(s.yPanel, s.yActs, nil, n, forms(&l.ssmOut))
 	m.multiply(n, product{w: &l.ssmOut, in: s.yPanel, y: s.half, ldy: c.Width})
 }
 
 // deltaTask walks the batch for one q/k head and its v heads a unit, so that their state stays in cache over a prompt.
-// Its second run quantises the outputs, one token a unit.
 type deltaTask struct {
-	m        *Model
-	l        *layer
-	b        *Batch
-	quantise bool
+	m *Model
+	l *layer
+	b *Batch
 }
 
-func (t *deltaTask) Do(_, unit int) {
-	m := t.m
-	if t.quantise {
-		inner := m.Config.StateDim * m.Config.ValueHeads
-		m.set.Quantize(m.s.yActs, unit, m.s.y[unit*inner:(unit+1)*inner])
-		return
-	}
+func (t *deltaTask) Do(_, g int) {
 	for first := 0; first < len(t.b.Tokens); {
-		n := 1
-		for first+n < len(t.b.Tokens) && t.b.Seqs[first+n] == t.b.Seqs[first] {
-			n++
-		}
-		t.run(unit, first, n)
+		n := t.b.run(first)
+		t.run(g, first, n)
 		first += n
 	}
 }

@@ -11,22 +11,33 @@ func (m *Model) Forward(b *Batch) error {
 		return err
 	}
 	m.embedding(b)
-	t := &m.tasks
-	t.cutWalks(m, b)
+	n := len(b.Tokens)
 	for i := range m.layers {
 		l := &m.layers[i]
-		t.norm.run(m, b, l.attnNorm, nil, nil)
-		if l.mixer == DeltaNet {
-			m.deltaNet(l, b)
-		} else {
-			m.attention(l, b)
-		}
-		t.norm.run(m, b, l.ffnNorm, m.s.half, l.sharedSwitch)
-		if err := m.moe(l, b); err != nil {
+		m.tasks.norm = normTask{m: m, weight: l.attnNorm}
+		m.pool.Run(&m.tasks.norm, n)
+		m.mix(l, b)
+		m.tasks.norm = normTask{m: m, weight: l.ffnNorm, add: m.s.half, bias: l.bias, sw: l.sharedSwitch}
+		m.pool.Run(&m.tasks.norm, n)
+		if err := m.feedForward(l, b); err != nil {
 			return err
 		}
 	}
 	return m.head(b)
+}
+
+// mix is the first half of a layer.
+func (m *Model) mix(l *layer, b *Batch) {
+	switch l.mixer {
+	case DeltaNet:
+		m.deltaNet(l, b)
+	case KDA:
+		m.kda(l, b)
+	case MLA:
+		m.latent(l, b)
+	default:
+		m.attention(l, b)
+	}
 }
 
 // embedding starts the residual stream and tables the rotations of the batch's positions.
@@ -36,9 +47,15 @@ func (m *Model) embedding(b *Batch) {
 		row := m.embed.Data[int(id)*m.embed.RowBytes:][:m.embed.RowBytes]
 		// The type was checked when the tensor was bound.
 		_ = m.set.Dequantize(m.embed.Type, s.x[i*c.Width:(i+1)*c.Width], row)
-		h := c.RopeDim / 2
-		kernels.RopeTable(s.cos[i*h:(i+1)*h], s.sin[i*h:(i+1)*h], int(b.Pos[i]), c.RopeBase, m.tasks.ropeFactor)
+		cos, sin := s.turns(c, i)
+		c.Rope.table(cos, sin, int(b.Pos[i]))
 	}
+}
+
+// turns are cosine and sine of the rotation of the batch's token i.
+func (s *scratch) turns(c Config, i int) (cos, sin []float32) {
+	h := c.Rope.Dim / 2
+	return s.cos[i*h : (i+1)*h], s.sin[i*h : (i+1)*h]
 }
 
 // head turns the wanted rows into logits, as many at a time as there is room for.
@@ -65,14 +82,10 @@ func (m *Model) head(b *Batch) error {
 
 // normTask prepares the input of half a layer, one token a unit: adds what the half before left, norms, quantises.
 type normTask struct {
-	m           *Model
-	weight, add []float32
-	sw          []float32 // row of the shared expert's switch, or nil
-}
-
-func (t *normTask) run(m *Model, b *Batch, weight, add, sw []float32) {
-	t.m, t.weight, t.add, t.sw = m, weight, add, sw
-	m.pool.Run(t, len(b.Tokens))
+	m         *Model
+	weight    []float32
+	add, bias []float32 // of all tokens, of each; or nil
+	sw        []float32 // row of the shared expert's switch, or nil
 }
 
 func (t *normTask) Do(_, i int) {
@@ -81,11 +94,31 @@ func (t *normTask) Do(_, i int) {
 	if t.add != nil {
 		m.set.Add(x, t.add[i*n:(i+1)*n])
 	}
+	if t.bias != nil {
+		m.set.Add(x, t.bias)
+	}
 	m.set.RMSNorm(a, x, t.weight, m.Config.Eps)
 	m.set.Quantize(m.s.in, i, a)
 	if t.sw != nil {
 		m.s.sharedIn[i] = sigmoid(m.set.Dot(a, t.sw))
 	}
+}
+
+// quantiseTask quantises rows of x, one a unit.
+type quantiseTask struct {
+	m    *Model
+	acts *kernels.Acts
+	x    []float32
+}
+
+func (t *quantiseTask) run(m *Model, rows int, acts *kernels.Acts, x []float32) {
+	t.m, t.acts, t.x = m, acts, x
+	m.pool.Run(t, rows)
+}
+
+func (t *quantiseTask) Do(_, i int) {
+	n := t.acts.Cols()
+	t.m.set.Quantize(t.acts, i, t.x[i*n:(i+1)*n])
 }
 
 // product is one matrix times the columns of a panel: y[c*ldy+r].
@@ -194,25 +227,27 @@ func (m *Model) gather(p *kernels.Panel, a *kernels.Acts, cols []int32, n int, f
 
 // tasks are the operations that workers run, made once so that a token allocates nothing.
 type tasks struct {
-	norm  normTask
-	mul   mulTask
-	pack  packTask
-	delta deltaTask
-	heads headTask
-	walks walkTask
-	join  joinTask
-	route routeTask
-	gate  gateUpTask
-	sum   sumTask
-	moe   moeRun
-
-	ropeFactor []float32
+	norm     normTask
+	quantise quantiseTask
+	mul      mulTask
+	pack     packTask
+	delta    deltaTask
+	kda      kdaTask
+	heads    headTask
+	turn     turnTask
+	absorb   absorbTask
+	walks    walkTask
+	expand   expandTask
+	join     joinTask
+	route    routeTask
+	gate     gateUpTask
+	sum      sumTask
+	moe      moeRun
 }
 
 func (t *tasks) bind(m *Model) {
 	t.mul.m, t.pack.m = m, m
-	t.delta.m, t.heads.m, t.walks.m, t.join.m = m, m, m, m
+	t.delta.m, t.kda.m, t.heads.m, t.turn.m, t.walks.m, t.join.m = m, m, m, m, m, m
 	t.route.m, t.gate.m, t.sum.m, t.moe.m = m, m, m, m
 	t.moe.ready = t.moe.compute
-	t.ropeFactor = ropeFactor(m.Config)
 }

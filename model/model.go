@@ -134,33 +134,21 @@ func (m *Model) bind(b *binder) {
 func (m *Model) Vocab() int { return m.embed.Rows }
 
 // MoELayers is the number of layers with routed experts.
-func (m *Model) MoELayers() int { return len(m.layers) }
+func (m *Model) MoELayers() int {
+	n := 0
+	for i := range m.layers {
+		if m.layers[i].moe >= 0 {
+			n++
+		}
+	}
+	return n
+}
 
 // Reset forgets everything of a sequence; its next token has position 0.
 func (m *Model) Reset(seq int32) { m.state.reset(seq) }
 
 // Recurrent reports whether the model has state that cannot be cut back to an earlier position.
 func (m *Model) Recurrent() bool { return m.state.recurrents > 0 }
-
-// ropeFactor divides the angles of a multi-axis rope's pairs for text, where all axes have the same position: by 1, or by
-// infinity for a pair that belongs to no axis and never turns (interleaved sections, docs/models/qwen35moe.md).
-func ropeFactor(c Config) []float32 {
-	if c.RopeSections == nil {
-		return nil
-	}
-	sum := 0
-	for _, s := range c.RopeSections {
-		sum += s
-	}
-	f := make([]float32, c.RopeDim/2)
-	for i := range f {
-		f[i] = 1
-		if at := i % sum; at >= 3*c.RopeSections[at%3] {
-			f[i] = float32(math.Inf(1))
-		}
-	}
-	return f
-}
 
 // Batch is the work of one Forward: tokens of one or several sequences, those of one sequence together and in order.
 type Batch struct {
@@ -170,6 +158,15 @@ type Batch struct {
 	Rows   []int32 // indices of tokens whose logits are wanted, ascending
 	// Emit gets them one by one; the slice is valid until it returns.
 	Emit func(row int32, logits []float32) error
+}
+
+// run is the number of tokens from first on that are of one sequence.
+func (b *Batch) run(first int) int {
+	n := 1
+	for first+n < len(b.Tokens) && b.Seqs[first+n] == b.Seqs[first] {
+		n++
+	}
+	return n
 }
 
 func (m *Model) check(b *Batch) error {

@@ -1,8 +1,10 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -21,7 +23,7 @@ const goldenDir = "../tests/testdata/golden"
 // inMemory lends experts and resident weights from the file's bytes: the reference run, without pager and ring.
 type inMemory struct {
 	f      *gguf.File
-	data   []byte
+	data   [][]byte         // of each shard
 	layers [][3]gguf.Tensor // gate, up, down
 	ready  []expert.Ready
 	parts  []parts
@@ -34,25 +36,28 @@ func (p *parts) Down() ([]byte, error)     { return p.down, nil }
 
 func newInMemory(t testing.TB, f *gguf.File) *inMemory {
 	t.Helper()
-	data, err := os.ReadFile(f.Shards[0].Path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &inMemory{f: f, data: data}
-	for i := 0; ; i++ {
-		var l [3]gguf.Tensor
-		for j, part := range []string{"gate", "up", "down"} {
-			x, ok := f.Tensor("blk." + string(rune('0'+i)) + ".ffn_" + part + "_exps.weight")
-			if !ok {
-				return m
-			}
-			l[j] = x
+	m := &inMemory{f: f}
+	for _, shard := range f.Shards {
+		data, err := os.ReadFile(shard.Path)
+		if err != nil {
+			t.Fatal(err)
 		}
-		m.layers = append(m.layers, l)
+		m.data = append(m.data, data)
 	}
+	for i := range 16 {
+		var l [3]gguf.Tensor
+		routed := false
+		for j, part := range []string{"gate", "up", "down"} {
+			l[j], routed = f.Tensor(fmt.Sprintf("blk.%d.ffn_%s_exps.weight", i, part))
+		}
+		if routed {
+			m.layers = append(m.layers, l)
+		}
+	}
+	return m
 }
 
-func (m *inMemory) at(e gguf.Extent) []byte { return m.data[e.Offset : e.Offset+e.Size] }
+func (m *inMemory) at(e gguf.Extent) []byte { return m.data[e.Shard][e.Offset : e.Offset+e.Size] }
 
 func (m *inMemory) Bytes(t gguf.Tensor) ([]byte, error) { return m.at(t.Extent), nil }
 
@@ -118,7 +123,7 @@ func testOptions() Options {
 
 // The forward pass without any paging reproduces an independent engine's logits.
 func TestForwardInMemory(t *testing.T) {
-	for _, name := range []string{"micro-qwen3moe", "micro-qwen35moe"} {
+	for _, name := range []string{"micro-qwen3moe", "micro-qwen35moe", "micro-bailingmoe3", "micro-deepseek2", "micro-gpt-oss-f32"} {
 		t.Run(name, func(t *testing.T) {
 			m := load(t, name, testOptions())
 			var golden struct{ Tokens []int32 }
@@ -204,6 +209,9 @@ type routerCase struct {
 	Logits      []json.RawMessage
 	K           int
 	Scale       float64
+	Bias        []float32
+	Groups      int
+	GroupsUsed  int `json:"groups_used"`
 	Want        struct {
 		Error   string
 		IDs     []int32
@@ -220,35 +228,39 @@ func TestRouter(t *testing.T) {
 	if err := json.Unmarshal(b, &all); err != nil {
 		t.Fatal(err)
 	}
-	n := 0
 	for _, c := range all.Cases {
-		if c.Score != "softmax" {
-			continue // no supported architecture scores otherwise
-		}
-		n++
-		scores := make([]float32, len(c.Logits))
-		for i, raw := range c.Logits {
-			scores[i] = score(t, string(raw))
-		}
-		ids, weights := make([]int32, c.K), make([]float32, c.K)
-		if ok := topK(ids, scores); ok != (c.Want.Error == "") {
-			t.Errorf("%s: accepted %v, want error %q", c.Name, ok, c.Want.Error)
-		} else if !ok {
-			continue
-		}
-		weigh(ids, weights, scores, 1)
-		if !slices.Equal(ids, c.Want.IDs) {
-			t.Errorf("%s: ids %v, want %v", c.Name, ids, c.Want.IDs)
-			continue
-		}
-		for r, w := range c.Want.Weights {
-			if math.Abs(float64(weights[r])-w) > 2e-6*math.Abs(w) {
-				t.Errorf("%s: weight %d is %g, want %g", c.Name, r, weights[r], w)
-			}
-		}
+		t.Run(c.Name, func(t *testing.T) { c.check(t) })
 	}
-	if n < 5 {
-		t.Fatalf("only %d cases", n)
+	if len(all.Cases) < 15 {
+		t.Fatalf("only %d cases", len(all.Cases))
+	}
+}
+
+func (c *routerCase) check(t *testing.T) {
+	scores := make([]float32, len(c.Logits))
+	for i, raw := range c.Logits {
+		scores[i] = score(t, string(raw))
+	}
+	config := &Config{Experts: len(scores), Used: c.K, Gating: Softmax, Normalise: true, Groups: max(c.Groups, 1), GroupsUsed: max(c.GroupsUsed, 1),
+		ExpertWeightScale: float32(cmp.Or(c.Scale, 1))}
+	if c.Score == "sigmoid" {
+		config.Gating = Sigmoid
+	}
+	w := &workerScratch{groups: make([]float32, config.Groups), best: make([]int32, config.GroupsUsed)}
+	ids, weights, choice := make([]int32, c.K), make([]float32, c.K), make([]float32, len(scores))
+	if ok := config.choose(kernels.Best(), ids, scores, choice, c.Bias, w); ok != (c.Want.Error == "") {
+		t.Fatalf("accepted %v, want error %q", ok, c.Want.Error)
+	} else if !ok {
+		return
+	}
+	config.weigh(ids, weights, scores)
+	if !slices.Equal(ids, c.Want.IDs) {
+		t.Fatalf("ids %v, want %v", ids, c.Want.IDs)
+	}
+	for r, w := range c.Want.Weights {
+		if math.Abs(float64(weights[r])-w) > 2e-6*math.Abs(w) {
+			t.Errorf("weight %d is %g, want %g", r, weights[r], w)
+		}
 	}
 }
 
@@ -269,13 +281,13 @@ func score(t *testing.T, s string) float32 {
 }
 
 // Pairs of a multi-axis rope that belong to no axis stay where they are in text; the others are plain rope.
-func TestRopeFactor(t *testing.T) {
-	c := Config{RopeDim: 16, RopeSections: []int{2, 2, 1, 1}}
-	f := ropeFactor(c)
-	turns := make([]bool, len(f))
-	cos, sin := make([]float32, len(f)), make([]float32, len(f))
-	kernels.RopeTable(cos, sin, 3, 10000, f)
-	for i := range f {
+func TestRopeSections(t *testing.T) {
+	r := Rope{Dim: 16, Base: 10000, Sections: []int{2, 2, 1, 1}, Size: 1}
+	r.freeze()
+	turns := make([]bool, r.Dim/2)
+	cos, sin := make([]float32, len(turns)), make([]float32, len(turns))
+	r.table(cos, sin, 3)
+	for i := range turns {
 		turns[i] = sin[i] != 0 || cos[i] != 1
 	}
 	// i mod 6 is 0, 3: axis t (below 6); 1, 4: axis h (below 6); 2: axis w (below 3); 5 belongs to none.

@@ -11,13 +11,41 @@ import (
 // ErrNotFinite is the kind of a router whose scores are NaN or infinite: broken weights, or activations that overflowed.
 var ErrNotFinite = errors.New("not finite")
 
-// moe is the second half of a layer: router, routed experts added in rank order, shared expert.
+// feedForward is the second half of a layer: router, routed experts added in rank order, then what stands beside them. A
+// layer without routed experts has the latter alone. E is the activation (activation.go).
 //
-//	p = softmax(W_r a)    T = the largest p    w_e = p_e / max(sum over T, 2^-14)
-//	x += sum over T of w_e W_down,e(silu(W_gate,e a) * (W_up,e a)) + sigmoid(w_s . a) shared(a)
-func (m *Model) moe(l *layer, b *Batch) error {
+//	T, w = chosen experts and their weights (route.go)
+//	x += sum over T of w_e (W_down,e E(W_gate,e a, W_up,e a) + bias) + switch shared(a)      switch = sigmoid(w_s . a), or 1
+func (m *Model) feedForward(l *layer, b *Batch) error {
 	s, t, n := &m.s, &m.tasks, len(b.Tokens)
-	used := m.Config.Used
+	t.moe.l, t.moe.tokens, t.moe.shared, t.sum.l = l, n, l.sharedGate.Rows > 0, l
+	if l.moe < 0 {
+		m.gather(s.inPanel, s.in, nil, n, forms(&l.sharedGate, &l.sharedUp))
+		if err := t.moe.compute(nil); err != nil {
+			return err
+		}
+		m.pool.Run(&t.sum, n)
+		return nil
+	}
+	if err := m.chooseExperts(l, b); err != nil {
+		return err
+	}
+	m.experts.Hint(l.moe, s.x[:n*m.Config.Width])
+	m.groupByExpert(n)
+	group := groupExperts
+	if n == 1 {
+		group = m.Config.Used
+	}
+	if err := m.experts.Use(l.moe, s.union, group, t.moe.ready); err != nil {
+		return fmt.Errorf("layer %d: %w", l.block, err)
+	}
+	m.pool.Run(&t.sum, n)
+	return nil
+}
+
+// chooseExperts runs the router; the panel it leaves serves the shared expert too.
+func (m *Model) chooseExperts(l *layer, b *Batch) error {
+	s, t, n := &m.s, &m.tasks, len(b.Tokens)
 	f := forms(&l.router, &l.sharedGate, &l.sharedUp)
 	if n == 1 {
 		// A lone token's experts read this very panel.
@@ -36,17 +64,6 @@ func (m *Model) moe(l *layer, b *Batch) error {
 	if m.Observer != nil || m.Force != nil {
 		m.observe(l, b)
 	}
-	m.experts.Hint(l.moe, s.x[:n*m.Config.Width])
-	m.groupByExpert(n)
-	t.moe.l, t.moe.tokens, t.moe.shared = l, n, m.Config.SharedWidth > 0
-	group := groupExperts
-	if n == 1 {
-		group = used
-	}
-	if err := m.experts.Use(l.moe, s.union, group, t.moe.ready); err != nil {
-		return fmt.Errorf("layer %d: %w", l.block, err)
-	}
-	m.pool.Run(&t.sum, n)
 	return nil
 }
 
@@ -64,8 +81,7 @@ func (m *Model) observe(l *layer, b *Batch) {
 		}
 		if forced := m.Force(l.moe, i); forced != nil {
 			copy(ids, forced)
-			scores := s.scores[i*m.Config.Experts : (i+1)*m.Config.Experts]
-			weigh(ids, s.weights[i*k:(i+1)*k], scores, m.Config.ExpertWeightScale)
+			m.Config.weigh(ids, s.weights[i*k:(i+1)*k], s.scores[i*m.Config.Experts:(i+1)*m.Config.Experts])
 		}
 	}
 }
@@ -96,9 +112,10 @@ func (m *Model) groupByExpert(n int) {
 	}
 }
 
-// job is one expert's work on its tokens: out[base+i] = down(silu(gate a) * (up a)) of column cols[i].
+// job is one expert's work on its tokens: out[first+i] = down(E(gate a, up a)) of column cols[i].
 type job struct {
 	gate, up, down kernels.Matrix
+	joint          joint
 	in, mid        *kernels.Panel
 	hidden         *kernels.Acts
 	first, n       int // rows of hidden
@@ -160,19 +177,26 @@ func (t *moeRun) compute(ready []expert.Ready) error {
 
 func (t *moeRun) addShared() {
 	m, s, l := t.m, &t.m.s, t.l
+	side := &s.shared
+	if l.moe < 0 {
+		side = &s.dense
+	}
 	t.jobs = append(t.jobs, job{
 		gate: l.sharedGate, up: l.sharedUp, down: l.sharedDown,
-		in: s.inPanel, mid: s.sharedPan, hidden: s.sharedHid, n: t.tokens, out: s.sharedOut[:t.tokens*m.Config.Width],
+		joint: joint{kind: m.spec.Activation, limit: l.sharedLimit},
+		in:    s.inPanel, mid: side.panel, hidden: side.hidden, n: t.tokens, out: s.sharedOut[:t.tokens*m.Config.Width],
 	})
 }
 
 // add makes a job of the i-th ready expert of this group.
 func (t *moeRun) add(i int, r expert.Ready) error {
 	m, s, c, l := t.m, &t.m.s, t.m.Config, t.l
-	e := s.union[r.Index]
+	e := int(s.union[r.Index])
 	first, n := int(s.base[e]), int(s.count[e])
 	gate, up := r.GateUp()
-	j := job{in: s.inPanel, mid: s.jobHiddens[i], hidden: s.hidden, first: first, n: n, out: s.out[first*c.Width : (first+n)*c.Width]}
+	j := job{joint: l.jointOf(m.spec, e, c.ExpertWidth)}
+	j.in, j.mid, j.hidden, j.first, j.n = s.inPanel, s.jobHiddens[i], s.hidden, first, n
+	j.out = s.out[first*c.Width : (first+n)*c.Width]
 	var err error
 	if j.gate, err = kernels.NewMatrix(l.gateType, c.ExpertWidth, c.Width, gate); err != nil {
 		return err
@@ -217,7 +241,7 @@ func (t *gateUpTask) part(w *workerScratch, j *job, r0 int) {
 	m.set.Mul(&up, 0, rows, j.in, w.up, rows)
 	for c := range j.n {
 		h := w.gate[c*rows : (c+1)*rows]
-		m.set.SiLUMul(h, h, w.up[c*rows:(c+1)*rows])
+		j.joint.apply(m.set, h, w.up[c*rows:(c+1)*rows], r0)
 		m.set.QuantizePart(j.hidden, j.first+c, r0, h)
 	}
 }
@@ -229,17 +253,35 @@ func block(w kernels.Matrix, r0, rows int) kernels.Matrix {
 	return w
 }
 
-// sumTask adds the experts' rows to the residual stream in rank order, then the shared expert; one token a unit.
-type sumTask struct{ m *Model }
+// sumTask adds the experts' rows to the residual stream in rank order, then what stands beside them; one token a unit.
+type sumTask struct {
+	m *Model
+	l *layer
+}
 
 func (t *sumTask) Do(_, i int) {
-	m, s, n, k := t.m, &t.m.s, t.m.Config.Width, t.m.Config.Used
+	m, s, l, n := t.m, &t.m.s, t.l, t.m.Config.Width
 	x := s.x[i*n : (i+1)*n]
-	for rank := range k {
-		row := int(s.rowOf[i*k+rank])
-		m.set.AddScaled(x, s.out[row*n:(row+1)*n], s.weights[i*k+rank])
+	if l.moe >= 0 {
+		t.routed(x, i)
 	}
-	if m.Config.SharedWidth > 0 {
+	switch {
+	case l.sharedSwitch != nil:
 		m.set.AddScaled(x, s.sharedOut[i*n:(i+1)*n], s.sharedIn[i])
+	case l.sharedGate.Rows > 0:
+		m.set.Add(x, s.sharedOut[i*n:(i+1)*n])
+	}
+}
+
+// routed adds the routed experts of token i.
+func (t *sumTask) routed(x []float32, i int) {
+	m, s, n, k := t.m, &t.m.s, len(x), t.m.Config.Used
+	for rank := range k {
+		row, w := int(s.rowOf[i*k+rank]), s.weights[i*k+rank]
+		m.set.AddScaled(x, s.out[row*n:(row+1)*n], w)
+		if t.l.downBias != nil {
+			e := int(s.ids[i*k+rank])
+			m.set.AddScaled(x, t.l.downBias[e*n:(e+1)*n], w)
+		}
 	}
 }

@@ -11,7 +11,7 @@ type scratch struct {
 
 	in      *kernels.Acts  // a, quantised
 	inPanel *kernels.Panel // all columns of it
-	cos     []float32      // [T][RopeDim/2] of each token's position
+	cos     []float32      // [T][Rope.Dim/2] of each token's position
 	sin     []float32
 
 	// attention: q and its gate as projected, then normed and turned; output by heads
@@ -20,13 +20,23 @@ type scratch struct {
 	oPanel           *kernels.Panel
 	parts            []float32 // segments of decoding tokens
 
-	// delta net
+	// MLA: q and o above are those of one slice of a batch, in the space of the compressed key
+	gate       []float32 // [T][heads]
+	oHeads     []float32 // [T][heads][Latent.Head]
+	qRank      []float32 // [T][Latent.QueryRank]
+	qRankActs  *kernels.Acts
+	qRankPanel *kernels.Panel
+	nope       *kernels.Acts // [slice][heads] columns of Latent.Nope
+	latent     *kernels.Acts // [slice][heads] columns of Latent.Rank
+
+	// delta net; KDA: q, k and v side by side in qkv, alpha the decay of every component
 	qkv, z, alpha, beta, y []float32
 	yActs                  *kernels.Acts
 	yPanel                 *kernels.Panel
 
 	// experts
 	scores     []float32 // [T][experts]
+	choice     []float32 // [T][experts] what decides where it is not the scores
 	ids        []int32   // [T][used]
 	weights    []float32 // [T][used]
 	rowOf      []int32   // [T][used] -> row of out
@@ -38,14 +48,20 @@ type scratch struct {
 	hidden     *kernels.Acts
 	out        []float32 // [T*used][width]
 	sharedIn   []float32 // [T] how much of the shared expert counts
-	sharedHid  *kernels.Acts
-	sharedOut  []float32 // [T][width]
+	sharedOut  []float32 // [T][width] of the shared expert, or of a layer without routed ones
+	shared     beside
+	dense      beside
 	jobPanels  []*kernels.Panel
 	jobHiddens []*kernels.Panel
-	sharedPan  *kernels.Panel
 
 	workers []workerScratch
 	logits  []float32 // [LogitRows][vocab]
+}
+
+// beside is the hidden state of a feed-forward that is not paged.
+type beside struct {
+	hidden *kernels.Acts
+	panel  *kernels.Panel
 }
 
 // workerScratch is what one worker needs for itself.
@@ -54,6 +70,11 @@ type workerScratch struct {
 	q        []float32 // queries of one unit, gathered
 	limits   []int32
 	parts    []float32
+	groups   []float32 // values of a router's groups
+	best     []int32   // groups
+
+	cols          []int32        // MLA: columns of one head
+	nope, latents *kernels.Panel // of one head over a slice of a batch
 }
 
 const (
@@ -65,6 +86,12 @@ const (
 	groupExperts = 4
 	// partFloats bounds a worker's partial attention results; it decides how many tokens share one walk over the cache.
 	partFloats = 1 << 18
+	// walkHeads bounds the query heads of one unit of attention: their queries and results stay in the L1 cache while the
+	// keys go by.
+	walkHeads = 8
+	// sliceTokens is how many tokens of a prompt MLA takes at a time through the space of the compressed key, which is
+	// several times wider than the heads'.
+	sliceTokens = 64
 )
 
 // forms collects the layouts that the readers of an input want.
@@ -79,16 +106,18 @@ func forms(ws ...*kernels.Matrix) kernels.Form {
 	return f
 }
 
-func (s *scratch) acts(mem *space, tokens, cols int, f kernels.Form) *kernels.Acts {
-	b := mem.bytes(kernels.ActsBytes(tokens, cols, f))
+// acts makes quantised columns with their own memory; nil while counting.
+func (s *space) acts(tokens, cols int, f kernels.Form) *kernels.Acts {
+	b := s.bytes(kernels.ActsBytes(tokens, cols, f))
 	if b == nil {
 		return nil
 	}
 	return kernels.NewActs(b, tokens, cols, f)
 }
 
-func (s *scratch) panel(mem *space, tokens, cols int, f kernels.Form) *kernels.Panel {
-	b := mem.bytes(kernels.PanelBytes(tokens, cols, f))
+// panel makes a panel with its own memory; nil while counting.
+func (s *space) panel(tokens, cols int, f kernels.Form) *kernels.Panel {
+	b := s.bytes(kernels.PanelBytes(tokens, cols, f))
 	if b == nil {
 		return nil
 	}
@@ -96,15 +125,26 @@ func (s *scratch) panel(mem *space, tokens, cols int, f kernels.Form) *kernels.P
 }
 
 // inputs says in which forms each kind of input is read, over all layers.
-type inputs struct{ in, o, y, hidden, shared kernels.Form }
+type inputs struct{ in, o, y, hidden, shared, dense, qRank, nope, latent kernels.Form }
 
 func (m *Model) inputs() inputs {
 	f := inputs{in: forms(&m.output)}
 	for i := range m.layers {
 		l := &m.layers[i]
-		f.in |= forms(&l.q, &l.k, &l.v, &l.qkv, &l.z, &l.alpha, &l.beta, &l.router, &l.sharedGate, &l.sharedUp)
+		f.in |= forms(&l.k, &l.v, &l.qA, &l.kvA, &l.gate, &l.qkv, &l.z, &l.alpha, &l.beta, &l.router, &l.sharedGate, &l.sharedUp)
+		if l.qA.Rows > 0 {
+			f.qRank |= forms(&l.q)
+		} else {
+			f.in |= forms(&l.q)
+		}
 		f.o |= forms(&l.out)
 		f.y |= forms(&l.ssmOut)
+		f.nope |= forms(&l.kB)
+		f.latent |= forms(&l.vB)
+		if l.moe < 0 {
+			f.dense |= forms(&l.sharedDown)
+			continue
+		}
 		f.shared |= forms(&l.sharedDown)
 		g, _ := kernels.FormOf(l.gateType)
 		u, _ := kernels.FormOf(l.upType)
@@ -117,86 +157,134 @@ func (m *Model) inputs() inputs {
 
 func (s *scratch) divide(mem *space, m *Model) {
 	c, T, f := m.Config, m.opt.UBatch, m.inputs()
-	rows := T * c.Used
 	s.x, s.a, s.half = mem.floats(T*c.Width), mem.floats(T*c.Width), mem.floats(T*c.Width)
-	s.in, s.inPanel = s.acts(mem, T, c.Width, f.in), s.panel(mem, T, c.Width, f.in)
-	s.cos, s.sin = mem.floats(T*c.RopeDim/2), mem.floats(T*c.RopeDim/2)
-
-	mixers := *mem // attention and delta net use the same region in turn
-	if m.state.caches > 0 {
-		s.divideAttention(mem, m, f.o)
-	}
-	if m.state.recurrents > 0 {
-		end := mem.used
-		*mem = mixers
-		s.divideDelta(mem, m, f.y)
-		mem.used = max(mem.used, end)
-	}
-
-	s.scores = mem.floats(T * c.Experts)
-	s.ids, s.weights, s.rowOf = mem.ints(rows), mem.floats(rows), mem.ints(rows)
-	s.count, s.base, s.union = mem.ints(c.Experts), mem.ints(c.Experts), mem.ints(c.Experts)
-	s.cols, s.iota = mem.ints(rows), mem.ints(max(rows, T))
+	s.in, s.inPanel = mem.acts(T, c.Width, f.in), mem.panel(T, c.Width, f.in)
+	s.cos, s.sin = mem.floats(T*c.Rope.Dim/2), mem.floats(T*c.Rope.Dim/2)
+	mem.overlay(
+		func() { s.divideAttention(mem, m, f) },
+		func() { s.divideDelta(mem, m, f.y) })
+	s.sharedOut, s.iota = mem.floats(T*c.Width), mem.ints(T*max(c.Used, 1))
 	for i := range s.iota {
 		s.iota[i] = int32(i)
 	}
-	s.hidden, s.out = s.acts(mem, rows, c.ExpertWidth, f.hidden), mem.floats(rows*c.Width)
+	mem.overlay(
+		func() { s.divideExperts(mem, m, f) },
+		func() { s.dense = mem.beside(T, c.DenseWidth, f.dense) })
+	s.logits = mem.floats(m.opt.LogitRows * m.Vocab())
+	s.workers = make([]workerScratch, m.opt.Threads)
+	for i := range s.workers {
+		s.workers[i].divide(mem, m, f)
+	}
+}
+
+func (s *space) beside(tokens, cols int, f kernels.Form) beside {
+	if cols == 0 {
+		return beside{}
+	}
+	return beside{s.acts(tokens, cols, f), s.panel(tokens, cols, f)}
+}
+
+func (s *scratch) divideExperts(mem *space, m *Model, f inputs) {
+	c, T := m.Config, m.opt.UBatch
+	rows := T * c.Used
+	s.scores, s.choice = mem.floats(T*c.Experts), mem.floats(T*c.Experts)
+	s.ids, s.weights, s.rowOf = mem.ints(rows), mem.floats(rows), mem.ints(rows)
+	s.count, s.base, s.union = mem.ints(c.Experts), mem.ints(c.Experts), mem.ints(c.Experts)
+	s.cols = mem.ints(rows)
+	s.hidden, s.out = mem.acts(rows, c.ExpertWidth, f.hidden), mem.floats(rows*c.Width)
 	s.jobPanels, s.jobHiddens = nil, nil
 	for range max(groupExperts, c.Used) {
 		n := T
 		if len(s.jobPanels) >= groupExperts {
 			n = 1 // only a single token's experts come more than groupExperts at a time
 		}
-		s.jobPanels = append(s.jobPanels, s.panel(mem, n, c.Width, f.in))
-		s.jobHiddens = append(s.jobHiddens, s.panel(mem, n, c.ExpertWidth, f.hidden))
+		s.jobPanels = append(s.jobPanels, mem.panel(n, c.Width, f.in))
+		s.jobHiddens = append(s.jobHiddens, mem.panel(n, c.ExpertWidth, f.hidden))
 	}
-	if c.SharedWidth > 0 {
-		s.sharedIn, s.sharedOut = mem.floats(T), mem.floats(T*c.Width)
-		s.sharedHid, s.sharedPan = s.acts(mem, T, c.SharedWidth, f.shared), s.panel(mem, T, c.SharedWidth, f.shared)
-	}
-	s.logits = mem.floats(m.opt.LogitRows * m.Vocab())
-	s.workers = make([]workerScratch, m.opt.Threads)
-	for i := range s.workers {
-		s.workers[i].divide(mem, m)
-	}
+	s.sharedIn = mem.floats(T)
+	s.shared = mem.beside(T, c.SharedWidth, f.shared)
 }
 
-func (s *scratch) divideAttention(mem *space, m *Model, f kernels.Form) {
+func (s *scratch) divideAttention(mem *space, m *Model, f inputs) {
+	if m.state.caches == 0 {
+		return
+	}
 	c, T := m.Config, m.opt.UBatch
-	qRows := c.Heads * c.KeyDim
-	s.qRaw, s.q = mem.floats(2*T*qRows), mem.floats(T*qRows)
-	s.k, s.v = mem.floats(T*c.KVHeads*c.KeyDim), mem.floats(T*c.KVHeads*c.ValueDim)
-	s.o = mem.floats(T * c.Heads * c.ValueDim)
-	s.oActs, s.oPanel = s.acts(mem, T, c.Heads*c.ValueDim, f), s.panel(mem, T, c.Heads*c.ValueDim, f)
+	t, outs := T, c.Heads*c.ValueDim
+	if c.Latent.Rank > 0 {
+		t, outs = min(T, m.sliceOf()), c.Heads*c.Latent.Head
+		s.divideLatent(mem, m, f)
+	} else {
+		s.qRaw, s.v = mem.floats(2*T*c.Heads*c.KeyDim), mem.floats(T*c.KVHeads*c.ValueDim)
+	}
+	s.k = mem.floats(T * c.KVHeads * c.KeyDim)
+	s.q, s.o = mem.floats(t*c.Heads*c.KeyDim), mem.floats(t*c.Heads*c.ValueDim)
+	s.oActs, s.oPanel = mem.acts(T, outs, f.o), mem.panel(T, outs, f.o)
 	s.parts = mem.floats(min(T, m.opt.Sequences) * c.Heads * m.segments(m.opt.Context) * (c.ValueDim + 2))
 }
 
-func (s *scratch) divideDelta(mem *space, m *Model, f kernels.Form) {
-	c, T := m.Config, m.opt.UBatch
-	inner := c.StateDim * c.ValueHeads
-	s.qkv, s.z, s.y = mem.floats(T*c.convChannels()), mem.floats(T*inner), mem.floats(T*inner)
-	s.alpha, s.beta = mem.floats(T*c.ValueHeads), mem.floats(T*c.ValueHeads)
-	s.yActs, s.yPanel = s.acts(mem, T, inner, f), s.panel(mem, T, inner, f)
+func (s *scratch) divideLatent(mem *space, m *Model, f inputs) {
+	c, T, n := m.Config, m.opt.UBatch, m.Config.Latent
+	columns := min(T, m.sliceOf()) * c.Heads
+	s.qRaw, s.gate = mem.floats(T*c.Heads*(n.Nope+c.Rope.Dim)), mem.floats(T*c.Heads)
+	s.oHeads = mem.floats(T * c.Heads * n.Head)
+	s.nope, s.latent = mem.acts(columns, n.Nope, f.nope), mem.acts(columns, n.Rank, f.latent)
+	if n.QueryRank > 0 {
+		s.qRank = mem.floats(T * n.QueryRank)
+		s.qRankActs, s.qRankPanel = mem.acts(T, n.QueryRank, f.qRank), mem.panel(T, n.QueryRank, f.qRank)
+	}
 }
 
-func (w *workerScratch) divide(mem *space, m *Model) {
+func (s *scratch) divideDelta(mem *space, m *Model, f kernels.Form) {
+	if m.state.recurrents == 0 {
+		return
+	}
+	c, T := m.Config, m.opt.UBatch
+	inner := c.StateDim * c.ValueHeads
+	decays := c.ValueHeads
+	if m.spec.has(KDA) {
+		decays = inner
+	}
+	s.qkv, s.z, s.y = mem.floats(T*c.convChannels()), mem.floats(T*inner), mem.floats(T*inner)
+	s.alpha, s.beta = mem.floats(T*decays), mem.floats(T*c.ValueHeads)
+	s.yActs, s.yPanel = mem.acts(T, inner, f), mem.panel(T, inner, f)
+}
+
+func (w *workerScratch) divide(mem *space, m *Model, f inputs) {
 	c, T := m.Config, m.opt.UBatch
 	w.gate, w.up = mem.floats(T*partRows), mem.floats(T*partRows)
-	if m.state.caches > 0 {
-		n := m.tokensPerWalk()
-		perToken := c.Heads / c.KVHeads
-		w.q = mem.floats(n * perToken * c.KeyDim)
-		w.limits = mem.ints(n * perToken)
-		w.parts = mem.floats(n * perToken * m.segments(m.opt.Context) * (c.ValueDim + 2))
+	w.groups, w.best = mem.floats(c.Groups), mem.ints(c.GroupsUsed)
+	if m.state.caches == 0 {
+		return
+	}
+	n := m.tokensPerWalk() * m.headsPerWalk()
+	w.q = mem.floats(n * c.KeyDim)
+	w.limits = mem.ints(n)
+	w.parts = mem.floats(n * m.segments(m.opt.Context) * (c.ValueDim + 2))
+	if t := min(T, m.sliceOf()); c.Latent.Rank > 0 {
+		w.cols = mem.ints(t)
+		w.nope, w.latents = mem.panel(t, c.Latent.Nope, f.nope), mem.panel(t, c.Latent.Rank, f.latent)
 	}
 }
 
 // segments is the number of attention segments that n positions touch.
 func (m *Model) segments(n int) int { return (n + kernels.Segment - 1) / kernels.Segment }
 
+// headsPerWalk is how many query heads share one walk over the cache: as many as read one KV head, at most walkHeads.
+func (m *Model) headsPerWalk() int {
+	n := m.Config.Heads / m.Config.KVHeads
+	for d := min(n, walkHeads); ; d-- {
+		if n%d == 0 {
+			return d
+		}
+	}
+}
+
 // tokensPerWalk is how many tokens of a prompt share one walk over the cache.
 func (m *Model) tokensPerWalk() int {
-	c := m.Config
-	perToken := c.Heads / c.KVHeads * m.segments(m.opt.Context) * (c.ValueDim + 2)
+	perToken := m.headsPerWalk() * m.segments(m.opt.Context) * (m.Config.ValueDim + 2)
 	return max(1, min(16, partFloats/perToken, m.opt.UBatch))
 }
+
+// sliceOf is the number of tokens of a slice: the decoding tokens of all sequences fit one.
+func (m *Model) sliceOf() int { return max(sliceTokens, m.opt.Sequences) }

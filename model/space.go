@@ -37,3 +37,15 @@ func (s *space) ints(n int) []int32 {
 	}
 	return unsafe.Slice((*int32)(unsafe.Pointer(&b[0])), n)
 }
+
+// overlay lets each of the users divide the same region, which becomes as large as the largest of them needs: what one
+// leaves there is lost when the next one runs.
+func (s *space) overlay(users ...func()) {
+	from, end := s.used, s.used
+	for _, divide := range users {
+		s.used = from
+		divide()
+		end = max(end, s.used)
+	}
+	s.used = end
+}

@@ -12,7 +12,7 @@ type state struct {
 	c            Config
 	context      int // positions per sequence
 	typeK, typeV gguf.Type
-	rowK, rowV   int // bytes of one head at one position
+	rowK, rowV   int // bytes of one head at one position; rowV 0: the value is part of the key
 
 	keys, values [][]byte    // [sequence*caches+cache]: [kv head][position][row]
 	matrices     [][]float32 // [sequence*recurrents+recurrent]: [value head][value][key]
@@ -27,14 +27,14 @@ var cacheTypes = []gguf.Type{gguf.F16, gguf.F32, gguf.Q8_0}
 func newState(c Config, layers []layer, opt Options) (*state, error) {
 	s := &state{c: c, context: opt.Context, typeK: opt.TypeK, typeV: opt.TypeV}
 	for i := range layers {
-		if layers[i].mixer == DeltaNet {
+		if layers[i].mixer.recurrent() {
 			s.recurrents++
 		} else {
 			s.caches++
 		}
 	}
 	var err error
-	if s.rowK, err = cacheRow(opt.TypeK, c.KeyDim); err == nil {
+	if s.rowK, err = cacheRow(opt.TypeK, c.KeyDim); err == nil && c.Latent.Rank == 0 {
 		s.rowV, err = cacheRow(opt.TypeV, c.ValueDim)
 	}
 	return s, err
@@ -73,7 +73,11 @@ func (s *state) key(seq int32, cache, head int) []byte {
 	return s.keys[int(seq)*s.caches+cache][head*n : (head+1)*n]
 }
 
+// value is nil where the value is part of the key.
 func (s *state) value(seq int32, cache, head int) []byte {
+	if s.rowV == 0 {
+		return nil
+	}
 	n := s.context * s.rowV
 	return s.values[int(seq)*s.caches+cache][head*n : (head+1)*n]
 }

@@ -145,7 +145,11 @@ func (c *goldenCase) compareRoutes(t *testing.T, got [][][]int32) {
 	}
 }
 
-var goldenNames = []string{"micro-qwen3moe", "micro-qwen35moe", "micro-qwen35moe-300", "tiny-qwen3moe-q8", "tiny-qwen35moe-q4k"}
+var goldenNames = []string{
+	"micro-qwen3moe", "micro-qwen35moe", "micro-qwen35moe-300", "tiny-qwen3moe-q8", "tiny-qwen35moe-q4k",
+	"micro-bailingmoe3", "micro-bailingmoe3-300", "tiny-bailingmoe3-q4k", "tiny-bailingmoe3-qlora-q4k",
+	"micro-deepseek2-lite", "micro-deepseek2", "micro-deepseek2-glm", "micro-gpt-oss-f32", "micro-gpt-oss",
+}
 
 // Experts are paged through the smallest arena; every kernel set this CPU has is tried, token by token and in batches.
 func TestGolden(t *testing.T) {

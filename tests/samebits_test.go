@@ -43,7 +43,12 @@ func bits(t *testing.T, o engine.Options, tokens []int32, batch int) []float32 {
 func TestSameBits(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(*seed, 0))
 	t.Logf("seed %d", *seed)
-	for _, model := range []string{"micro-qwen3moe", "micro-qwen35moe", "tiny-qwen3moe-q8", "tiny-qwen35moe-q4k"} {
+	for _, model := range []string{
+		"micro-qwen3moe", "micro-qwen35moe", "tiny-qwen3moe-q8", "tiny-qwen35moe-q4k", // attention, delta net; softmax router
+		"micro-bailingmoe3", "tiny-bailingmoe3-qlora-q4k", // KDA, MLA; sigmoid router with groups and bias
+		"micro-deepseek2-lite", "micro-deepseek2-glm", // MLA; softmax that is not normalised, one group
+		"micro-gpt-oss", // sinks, windows, biases; softmax of the chosen
+	} {
 		t.Run(model, func(t *testing.T) {
 			c := loadGolden(t, model)
 			tokens := make([]int32, 70)
@@ -73,6 +78,28 @@ func TestSameBits(t *testing.T) {
 			tokens[3]++
 			if slices.Equal(bits(t, plain, tokens, 0), want) {
 				t.Error("another prompt gives the same bits")
+			}
+		})
+	}
+}
+
+// Attention over several segments, with and without a sliding window, in whatever batches.
+func TestSameBitsOverSegments(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(*seed, 1))
+	for _, model := range []string{"micro-qwen3moe", "micro-bailingmoe3", "micro-deepseek2", "micro-gpt-oss-f32"} {
+		t.Run(model, func(t *testing.T) {
+			c := loadGolden(t, model)
+			tokens := make([]int32, 1100)
+			for i := range tokens {
+				tokens[i] = rnd.Int32N(int32(c.Vocab))
+			}
+			o := engine.Options{Model: c.path(), RAM: "1GiB", Context: 1100, UBatch: 512, NoTokenizer: true}
+			want := bits(t, o, tokens, 512)
+			for _, batch := range []int{1, 77} {
+				o.Threads, o.Parallel = 1+batch%3, 1+batch%2
+				if !slices.Equal(bits(t, o, tokens, batch), want) {
+					t.Errorf("batches of %d: other bits", batch)
+				}
 			}
 		})
 	}
