@@ -83,7 +83,7 @@ func prepare(o Options) (e *Engine, err error) {
 	if e.typeV, err = cacheType("-ctv", o.CacheTypeV); err != nil {
 		return nil, err
 	}
-	if e.set, err = chooseKernels(o.Kernels); err != nil {
+	if e.set, err = kernels.Choose(o.Kernels, o.KernelPlugin); err != nil {
 		return nil, err
 	}
 	if e.file, err = gguf.Open(o.Model); err != nil {
@@ -103,13 +103,6 @@ func prepare(o Options) (e *Engine, err error) {
 		return nil, errors.Join(err, e.release())
 	}
 	return e, nil
-}
-
-func chooseKernels(name string) (*kernels.Set, error) {
-	if name == "" {
-		return kernels.Best(), nil
-	}
-	return kernels.ByName(name)
 }
 
 // readText loads tokenizer and chat template.

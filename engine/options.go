@@ -18,21 +18,23 @@ var ErrOption = errors.New("bad option")
 
 // Options say what to load and how. The zero value of a field means its default.
 type Options struct {
-	Model       string // a shard, or the folder of a set of shards
-	RAM         string // "auto" (default), "min", or a size: the memory the process may use
-	Context     int    // tokens per sequence; 0: the smaller of 8192 and the model's; -1: the largest that fits
-	Batch       int    // tokens a prompt is fed in before others get a turn; default 2048
-	UBatch      int    // tokens of one forward pass; default 512
-	Threads     int    // default: the CPU quota
-	Parallel    int    // sequences side by side; default 1
-	Queue       int    // requests that may wait; default 64
-	CacheTypeK  string // "f16" (default), "f32", "q8_0"
-	CacheTypeV  string
-	Backend     string // "auto" (default), "ring", "pread", "null"
-	Kernels     string // "" (the best) or a set's name
-	EvictPolicy string // "" (the default policy) or a name
-	StaleTokens int    // for least_stale; 0: its default
-	Resident    string // "auto" (default), "mmap", "copy" or "lock": how the weights outside the experts are held
+	Model      string // a shard, or the folder of a set of shards
+	RAM        string // "auto" (default), "min", or a size: the memory the process may use
+	Context    int    // tokens per sequence; 0: the smaller of 8192 and the model's; -1: the largest that fits
+	Batch      int    // tokens a prompt is fed in before others get a turn; default 2048
+	UBatch     int    // tokens of one forward pass; default 512
+	Threads    int    // default: the CPU quota
+	Parallel   int    // sequences side by side; default 1
+	Queue      int    // requests that may wait; default 64
+	CacheTypeK string // "f16" (default), "f32", "q8_0"
+	CacheTypeV string
+	Backend    string // "auto" (default), "ring", "pread", "null"
+	Kernels    string // "" (the plug-in's, else the best) or a set's name
+	// KernelPlugin is a shared object with a set of kernels; "": none.
+	KernelPlugin string
+	EvictPolicy  string // "" (the default policy) or a name
+	StaleTokens  int    // for least_stale; 0: its default
+	Resident     string // "auto" (default), "mmap", "copy" or "lock": how the weights outside the experts are held
 	// RequestBytes is what requests in progress may take of the Go heap besides a few small ones: bodies, texts, tokens.
 	RequestBytes int64
 	LogitRows    int  // rows of logits kept at a time; 0: one per sequence

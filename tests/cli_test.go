@@ -170,7 +170,7 @@ func TestRefusals(t *testing.T) {
 		{"run --mtp 3 x", 2, "not available"},
 		{"run --draft-ngram on x", 2, "not available"},
 		{"plan --numa interleave", 2, "not available"},
-		{"plan --kernel-plugin a.so", 2, "not available"},
+		{"plan --kernel-plugin none.so", 1, "none.so"},
 		{"run -p ", 2, "empty prompt"},
 		{"logits", 2, "tokens"},
 		{"logits --tokens 1,x", 2, `"x" is not a token id`},

@@ -64,6 +64,7 @@ func modelFlags() []cli.Flag {
 		&cli.StringFlag{Name: "cache-type-v", Aliases: []string{"ctv"}, Value: "f16", Usage: "type of the KV cache's values: f16, f32, q8_0", Sources: env("cache-type-v", "LLAMA_ARG_CACHE_TYPE_V")},
 		&cli.StringFlag{Name: "backend", Value: "auto", Usage: "I/O path: auto, ring, pread, null (reads nothing: for measuring)", Sources: env("backend")},
 		&cli.StringFlag{Name: "kernels", Usage: "kernel set: scalar, avx2, avxvnni, avx512, neon (default: the best)", Sources: env("kernels")},
+		pluginFlag(),
 		&cli.StringFlag{Name: "evict-policy", Usage: "which expert makes room: " + strings.Join(pager.Policies(), ", ") + " (default: " + pager.DefaultPolicy + ")", Sources: env("evict-policy", "SDQ_EVICT_POLICY")},
 		&cli.IntFlag{Name: "evict-stale-tokens", Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
 		&cli.StringFlag{Name: "resident", Value: "auto", Usage: "weights outside the experts: mmap (pages of the file), lock (the same, never dropped), copy (anonymous, huge pages), auto (copy where that costs no expert's place)", Sources: env("resident")},
@@ -76,6 +77,10 @@ func modelFlags() []cli.Flag {
 	}, absentFlags()...)
 }
 
+func pluginFlag() cli.Flag {
+	return &cli.StringFlag{Name: "kernel-plugin", Usage: "shared object `FILE` with a kernel set, checked before use (docs/kernel-plugins.md)", Sources: env("kernel-plugin")}
+}
+
 // options reads modelFlags. Without a model the demo is unpacked.
 func options(c *cli.Command) (engine.Options, error) {
 	if err := absent(c); err != nil {
@@ -83,7 +88,7 @@ func options(c *cli.Command) (engine.Options, error) {
 	}
 	o := engine.Options{
 		Model: c.String("model"), RAM: c.String("ram"), Threads: c.Int("threads"), Batch: c.Int("batch-size"), UBatch: c.Int("ubatch-size"),
-		CacheTypeK: c.String("cache-type-k"), CacheTypeV: c.String("cache-type-v"), Backend: c.String("backend"), Kernels: c.String("kernels"),
+		CacheTypeK: c.String("cache-type-k"), CacheTypeV: c.String("cache-type-v"), Backend: c.String("backend"), Kernels: c.String("kernels"), KernelPlugin: c.String("kernel-plugin"),
 		EvictPolicy: c.String("evict-policy"), StaleTokens: c.Int("evict-stale-tokens"), Verify: c.Bool("verify"), Sums: c.String("sums"), Resident: c.String("resident"),
 	}
 	if !slices.Contains([]string{"auto", "ring", "pread", "null"}, o.Backend) {

@@ -22,6 +22,7 @@ func kernelsCommand() *cli.Command {
 			&cli.BoolFlag{Name: "selftest", Usage: "check every format of every set against the plain twin"},
 			&cli.BoolFlag{Name: "bench", Usage: "measure every format: weights read per second by one thread, one column"},
 			&cli.StringFlag{Name: "kernels", Usage: "only this set, and choose it", Sources: env("kernels")},
+			pluginFlag(),
 			&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
 		},
 		Action: showKernels,
@@ -46,18 +47,22 @@ type setInfo struct {
 const benchTime = 100 * time.Millisecond
 
 func showKernels(ctx context.Context, c *cli.Command) error {
-	chosen := kernels.Best()
-	if name := c.String("kernels"); name != "" {
-		var err error
-		if chosen, err = kernels.ByName(name); err != nil {
-			return err
-		}
+	chosen, err := kernels.Choose(c.String("kernels"), c.String("kernel-plugin"))
+	if err != nil {
+		return err
 	}
 	test, bench := c.Bool("selftest") || c.Bool("bench"), c.Bool("bench")
 	var infos []setInfo
 	var failed error
-	for _, name := range kernels.Names() {
-		s, err := kernels.ByName(name)
+	names := kernels.Names()
+	if !slices.Contains(names, chosen.Name) {
+		names = append(names, chosen.Name) // a plug-in's
+	}
+	for _, name := range names {
+		s, err := chosen, error(nil)
+		if name != chosen.Name {
+			s, err = kernels.ByName(name)
+		}
 		info := setInfo{Name: name, Supported: err == nil, Selected: name == chosen.Name, Formats: map[string]formatInfo{}}
 		if err == nil && test && (c.String("kernels") == "" || info.Selected) {
 			if err := ctx.Err(); err != nil {

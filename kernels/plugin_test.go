@@ -1,0 +1,69 @@
+//go:build cgo
+
+package kernels
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/epq-uring/epq-uring/gguf"
+)
+
+// buildPlugin compiles the example with the given definitions.
+func buildPlugin(t *testing.T, defines ...string) string {
+	t.Helper()
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler at hand:", err)
+	}
+	so := filepath.Join(t.TempDir(), "example.so")
+	args := append([]string{"-O2", "-std=c11", "-ffp-contract=off", "-shared", "-fPIC", "-I", "../ggml_cgo", "-o", so, "testdata/plugin/example.c"}, defines...)
+	if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return so
+}
+
+func TestPlugin(t *testing.T) {
+	s, err := LoadPlugin(buildPlugin(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Name != "example" {
+		t.Errorf("the set is called %s", s.Name)
+	}
+	// Its own rows serve every number of columns, those of the best set everything else.
+	if s.mat.HasWide(uint32(gguf.Q8_0)) || s.mat.HasWide(uint32(gguf.Q4_K)) != Best().mat.HasWide(uint32(gguf.Q4_K)) {
+		t.Error("its operations are not laid over those of the best set")
+	}
+}
+
+func TestPluginRefused(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text.so")
+	if err := os.WriteFile(text, []byte("no object"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		file string
+		kind error
+		says string
+	}{
+		"disagrees":       {buildPlugin(t, "-DWRONG"), ErrSelfTest, "row 3"},
+		"other version":   {buildPlugin(t, "-DABI=7"), ErrPlugin, "version 7"},
+		"unknown feature": {buildPlugin(t, `-DFEATURES="AVX9000"`), ErrPlugin, "AVX9000"},
+		"no such CPU":     {buildPlugin(t, `-DFEATURES="AVX2,AMXCOMPLEX,SSE4A,XOP,TBM"`), ErrPlugin, "needs a CPU with"},
+		"no object":       {text, ErrPlugin, "text.so"},
+		"no file":         {filepath.Join(t.TempDir(), "none.so"), ErrPlugin, "none.so"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := LoadPlugin(c.file)
+			if !errors.Is(err, c.kind) || !errors.Is(err, ErrPlugin) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error is %v", err)
+			}
+		})
+	}
+}
