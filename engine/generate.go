@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"fmt"
+
+	"github.com/epq-uring/epq-uring/model"
 )
 
 // Generate continues a prompt. It blocks until the answer is complete and calls fn (which may be nil) with pieces of it
@@ -63,4 +65,13 @@ func (e *Engine) Rows(ctx context.Context, tokens []int32, batch int, each func(
 // first; valid until it returns) and lets force replace a choice; nil ends either. Both run on the engine's thread.
 func (e *Engine) Observe(seen func(layer, token int, ids []int32), force func(layer, token int) []int32) error {
 	return e.loop.do(context.Background(), func() { e.model.Observer, e.model.Force = seen, force })
+}
+
+// CheckLayer compares the experts of a MoE layer, computed by kernels and pager, to a float64 reference; see
+// model.CheckLayer. Nothing else may be running.
+func (e *Engine) CheckLayer(ctx context.Context, layer int, seed uint64) (c model.LayerCheck, err error) {
+	if run := e.loop.do(ctx, func() { c, err = e.model.CheckLayer(layer, seed) }); run != nil {
+		return c, run
+	}
+	return c, err
 }

@@ -17,10 +17,11 @@ func kernelsCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "kernels",
 		Usage:       "the kernel sets of this program, which one is chosen and why, their self-test and speed",
-		Description: "epq-uring kernels\nepq-uring kernels --selftest --json\nepq-uring kernels --bench --kernels avx2",
+		Description: "epq-uring kernels\nepq-uring kernels --selftest --json\nepq-uring kernels --bench --kernels avx2\nepq-uring kernels --model qwen3-30b-a3b-Q4_K_M.gguf",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "selftest", Usage: "check every format of every set against the plain twin"},
 			&cli.BoolFlag{Name: "bench", Usage: "measure every format: weights read per second by one thread, one column"},
+			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "check this machine on `FILE`: real experts of several layers against a float64 reference"},
 			&cli.StringFlag{Name: "kernels", Usage: "only this set, and choose it", Sources: env("kernels")},
 			pluginFlag(),
 			&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
@@ -50,6 +51,9 @@ func showKernels(ctx context.Context, c *cli.Command) error {
 	chosen, err := kernels.Choose(c.String("kernels"), c.String("kernel-plugin"))
 	if err != nil {
 		return err
+	}
+	if c.String("model") != "" {
+		return checkModel(ctx, c)
 	}
 	test, bench := c.Bool("selftest") || c.Bool("bench"), c.Bool("bench")
 	var infos []setInfo
