@@ -92,6 +92,8 @@ type hierarchy struct {
 	limits []string
 	used   string
 	drop   []string // fields of memory.stat that count as used and can be dropped
+	peak   string
+	events string // the file with a line oom_kill
 }
 
 // groupLimits returns a limit for every group between ours and the root that has one below the machine's memory.
@@ -170,12 +172,14 @@ func hierarchies(root string) []hierarchy {
 		case len(w) < 3:
 		case w[0] == "0" && w[1] == "":
 			h := hierarchy{mount: "/sys/fs/cgroup", top: "/", group: w[2], limits: []string{"memory.max", "memory.high"},
-				used: "memory.current", drop: []string{"inactive_file", "active_file", "slab_reclaimable"}}
+				used: "memory.current", drop: []string{"inactive_file", "active_file", "slab_reclaimable"},
+				peak: "memory.peak", events: "memory.events"}
 			h.find(mounts, "cgroup2", "")
 			all = append(all, h)
 		case hasWord(w[1], "memory"):
 			h := hierarchy{mount: "/sys/fs/cgroup/memory", top: "/", group: w[2], limits: []string{"memory.limit_in_bytes"},
-				used: "memory.usage_in_bytes", drop: []string{"total_inactive_file", "total_active_file"}}
+				used: "memory.usage_in_bytes", drop: []string{"total_inactive_file", "total_active_file"},
+				peak: "memory.max_usage_in_bytes", events: "memory.oom_control"}
 			h.find(mounts, "cgroup", "memory")
 			all = append(all, h)
 		}
