@@ -1,0 +1,152 @@
+package bench
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/epq-uring/epq-uring/expert"
+	"github.com/epq-uring/epq-uring/internal/chart"
+)
+
+//go:embed page.html
+var pageSource string
+
+var page = template.Must(template.New("page").Parse(pageSource))
+
+// headline is one large figure on top of the page.
+type headline struct{ Value, What string }
+
+// WriteHTML writes the report as one page that needs nothing else: charts are part of it, there are no scripts.
+func (r *Report) WriteHTML(w io.Writer) error {
+	var charts []template.HTML
+	for _, svg := range r.charts() {
+		charts = append(charts, template.HTML(svg)) // made by package chart, which escapes every text
+	}
+	err := page.Execute(w, map[string]any{
+		"Headlines": r.headlines(), "Facts": r.Facts(), "Tables": r.Tables(), "Notes": r.Notes(), "Charts": charts, "Title": "epq-uring bench",
+	})
+	if err != nil {
+		return fmt.Errorf("bench: page: %w", err)
+	}
+	return nil
+}
+
+// headlines are those of the fastest cell.
+func (r *Report) headlines() []headline {
+	best := -1
+	for i, c := range r.Cells {
+		if c.Runs > 0 && (best < 0 || c.DecodeRate > r.Cells[best].DecodeRate) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	c := r.Cells[best]
+	return []headline{
+		{figure(c.DecodeRate), "tokens per second decoded (" + r.Label(c) + ")"},
+		{figure(c.PromptRate), "tokens of prompt per second"},
+		{percent(c.HitRate) + " %", "of expert uses found in the arena"},
+		{figure(c.MiBPerToken) + " MiB", "read from the SSD per token"},
+		{expert.FormatBytes(c.PeakAnon), "anonymous memory at most, of " + expert.FormatBytes(c.RAMBytes)},
+	}
+}
+
+// measure is a figure that gets a chart of its own.
+type measure struct {
+	title, unit string
+	top         float64
+	value       func(Cell) float64
+	interval    func(Cell) *Interval
+}
+
+var measures = []measure{
+	{"Decode, tokens per second", "", 0, func(c Cell) float64 { return c.DecodeRate }, func(c Cell) *Interval { return c.DecodeCI }},
+	{"Prompt, tokens per second", "", 0, func(c Cell) float64 { return c.PromptRate }, func(c Cell) *Interval { return c.PromptCI }},
+	{"Hits, per cent of expert uses", " %", 100, func(c Cell) float64 { return 100 * c.HitRate }, nil},
+	{"Read from the SSD, MiB per token", "", 0, func(c Cell) float64 { return c.MiBPerToken }, nil},
+}
+
+// charts draws each measure over the budget, or as bars where there is but one budget, and where the time went.
+func (r *Report) charts() []string {
+	var cells []Cell
+	var budgets []int64
+	for _, c := range r.Cells {
+		if c.Runs == 0 {
+			continue
+		}
+		cells = append(cells, c)
+		if !slices.Contains(budgets, c.RAMBytes) {
+			budgets = append(budgets, c.RAMBytes)
+		}
+	}
+	var svg []string
+	for _, m := range measures {
+		if len(budgets) > 1 {
+			svg = append(svg, r.curve(m, cells).SVG())
+		} else {
+			svg = append(svg, r.bars(m, cells).SVG())
+		}
+	}
+	split := chart.Bars{Title: "Where the time went, seconds", Parts: []string{"compute", "waiting for reads", "other"}}
+	for _, c := range cells {
+		t := c.Split
+		split.Bars = append(split.Bars, chart.Bar{Label: r.Label(c), Parts: []float64{t.Compute, t.IOWait, t.Other}, Text: figure(t.Compute+t.IOWait+t.Other) + " s"})
+	}
+	return append(svg, split.SVG())
+}
+
+func (r *Report) curve(m measure, cells []Cell) chart.Lines {
+	l := chart.Lines{Title: m.title, X: "memory budget", Unit: m.unit, Top: m.top}
+	at := map[string]int{}
+	for _, c := range cells {
+		name := r.lineName(c)
+		i, ok := at[name]
+		if !ok {
+			i = len(l.Series)
+			at[name] = i
+			l.Series = append(l.Series, chart.Series{Name: name})
+		}
+		p := chart.Point{X: float64(c.RAMBytes), Y: m.value(c), Tick: expert.FormatBytes(c.RAMBytes)}
+		if m.interval != nil && m.interval(c) != nil {
+			p.Low, p.High = m.interval(c).Low, m.interval(c).High
+		}
+		l.Series[i].Points = append(l.Series[i].Points, p)
+	}
+	for _, s := range l.Series {
+		slices.SortFunc(s.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
+	}
+	return l
+}
+
+// lineName is the label without the budget, which is the axis.
+func (r *Report) lineName(c Cell) string {
+	var words []string
+	for _, w := range strings.Split(r.Label(c), ", ") {
+		if w != c.RAM {
+			words = append(words, w)
+		}
+	}
+	if len(words) == 0 {
+		return "prefetch " + c.Prefetch
+	}
+	return strings.Join(words, ", ")
+}
+
+func (r *Report) bars(m measure, cells []Cell) chart.Bars {
+	b := chart.Bars{Title: m.title}
+	for _, c := range cells {
+		bar := chart.Bar{Label: r.Label(c), Parts: []float64{m.value(c)}, Text: figure(m.value(c)) + m.unit}
+		if m.interval != nil && m.interval(c) != nil {
+			bar.Low, bar.High = m.interval(c).Low, m.interval(c).High
+			bar.Text += " (" + interval(m.interval(c)) + ")"
+		}
+		b.Bars = append(b.Bars, bar)
+	}
+	return b
+}
