@@ -13,7 +13,7 @@ import (
 
 // Errors by kind.
 var (
-	ErrFailed    = errors.New("run failed")      // of a child
+	ErrFailed    = errors.New("failed")          // a child
 	ErrOutput    = errors.New("other tokens")    // arms that must make the same tokens did not
 	ErrReference = errors.New("bad reference")   // logits that do not belong to the text
 	ErrFile      = errors.New("bad report file") // not what bench writes

@@ -83,7 +83,7 @@ func (c *Child) execute(ctx context.Context, args []string, o *output) error {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("bench: %w: %w", ErrFailed, err)
+		return fmt.Errorf("bench: the run %w: %w", ErrFailed, err)
 	}
 	ended := make(chan struct{})
 	watched := make(chan struct{})
@@ -100,7 +100,7 @@ func (c *Child) execute(ctx context.Context, args []string, o *output) error {
 		o.device = u.Inblock * 512
 	}
 	if err != nil {
-		return fmt.Errorf("bench: %w: %w: %s", ErrFailed, err, lastLine(stderr.String()))
+		return fmt.Errorf("bench: the run %w: %w: %s", ErrFailed, err, lastLine(stderr.String()))
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func lostLine(stderr string) string {
 func lastLine(stderr string) string {
 	last := "it said nothing"
 	for line := range strings.Lines(stderr) {
-		line = strings.TrimSpace(line)
+		line = strings.TrimPrefix(strings.TrimSpace(line), "epq-uring: ")
 		for _, crash := range []string{"panic:", "fatal error:", "runtime:", "SIG"} {
 			if strings.HasPrefix(line, crash) {
 				return line
@@ -167,7 +167,7 @@ func (c *Child) tell(ctx context.Context, bytes int64, args ...string) (told, er
 	o, err := c.run(ctx, bytes, args...)
 	t := told{}
 	if e := json.Unmarshal(o.stdout, &t); e != nil && err == nil {
-		err = fmt.Errorf("bench: %w: its stdout is not the JSON of a run: %w", ErrFailed, e)
+		err = fmt.Errorf("bench: the run %w: its stdout is not what run --json writes: %w", ErrFailed, e)
 	}
 	t.PeakAnon, t.PeakRSS, t.Swap = max(t.PeakAnon, o.seen.PeakAnonymous), max(t.PeakRSS, o.seen.PeakRSS), max(t.Swap, o.seen.Swap)
 	t.DeviceRead, t.Cached, t.GroupPeak, t.Fallback, t.PrefetchRan = o.device, o.cached, o.groupPeak, o.lost, t.Prefetch

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,27 +17,23 @@ type Completion struct {
 	WarmPass  bool     // answer once without measuring first
 	Trace     string   // file for the experts used; "": none
 
-	// Bytes says what a budget is as a number, for the cap.
-	Bytes func(a Arm) (int64, error)
+	// Budget is what the arm may use, in bytes, or why it cannot run.
+	Budget func(a Arm) (int64, error)
 }
 
 // Launch runs one arm.
 func (c *Completion) Launch(ctx context.Context, a Arm) (Measured, error) {
-	var bytes int64
-	if c.Cap != CapNone {
-		var err error
-		if bytes, err = c.Bytes(a); err != nil {
-			return Measured{}, err
-		}
+	bytes, err := c.Budget(a)
+	if err != nil {
+		return Measured{}, err
 	}
 	t, err := c.tell(ctx, bytes, c.args(a)...)
 	return t.Measured, err
 }
 
 func (c *Completion) args(a Arm) []string {
-	args := append([]string{"run"}, c.Args...)
-	args = append(args, "--ram="+a.RAM, "--threads="+strconv.Itoa(a.Threads), "--evict-policy="+a.Policy, "--prefetch="+a.Prefetch,
-		"--no-warm", "--no-chat", "--temp=0", "--predict="+strconv.Itoa(c.Predict), "--file="+c.Prompt, "--json")
+	args := slices.Concat([]string{"run"}, c.Args, a.Flags())
+	args = append(args, "--no-warm", "--no-chat", "--temp=0", "--predict="+strconv.Itoa(c.Predict), "--file="+c.Prompt, "--json")
 	if c.IgnoreEOS {
 		args = append(args, "--ignore-eos")
 	}
@@ -47,6 +44,11 @@ func (c *Completion) args(a Arm) []string {
 		args = append(args, "--trace="+c.Trace)
 	}
 	return args
+}
+
+// Flags are the arm as flags of every command that loads a model.
+func (a Arm) Flags() []string {
+	return []string{"--ram=" + a.RAM, "--threads=" + strconv.Itoa(a.Threads), "--evict-policy=" + a.Policy, "--prefetch=" + a.Prefetch}
 }
 
 // Command is what a reader may type to repeat one run of an arm by hand.

@@ -60,7 +60,7 @@ func text(root, file string) string {
 	return string(b)
 }
 
-// disk describes a block device: its name, model, kind and read-ahead.
+// disk describes a block device: its name, model and read-ahead.
 func disk(root, device string) string {
 	at, err := filepath.EvalSymlinks(filepath.Join(root, "sys/dev/block", device))
 	if err != nil {
@@ -72,12 +72,6 @@ func disk(root, device string) string {
 	words := []string{filepath.Base(at)}
 	if s := strings.TrimSpace(text(at, "device/model")); s != "" {
 		words = append(words, s)
-	}
-	switch strings.TrimSpace(text(at, "queue/rotational")) {
-	case "0":
-		words = append(words, "not rotating")
-	case "1":
-		words = append(words, "rotating")
 	}
 	if s := strings.TrimSpace(text(at, "queue/read_ahead_kb")); s != "" {
 		words = append(words, "read-ahead "+s+" KiB")

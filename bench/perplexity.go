@@ -45,10 +45,10 @@ type Divergence struct {
 // scored, so that every scored token has a context; a text shorter than a window is scored whole. Errors: an ErrReference
 // for too few or too many reference logits.
 func Perplexity(ctx context.Context, rows Rows, t Text) (Quality, error) {
-	if len(t.Tokens) < 2 || t.Window < 2 {
-		return Quality{}, fmt.Errorf("bench: perplexity of %d tokens in windows of %d: %w: 2 are needed", len(t.Tokens), t.Window, ErrFile)
+	if len(t.Tokens) < 2 || t.Window < 4 {
+		return Quality{}, fmt.Errorf("bench: perplexity of %d tokens in windows of %d: %w: 2 in windows of 4 are needed", len(t.Tokens), t.Window, ErrFile)
 	}
-	s := &scorer{ref: t.Ref, save: t.Save, first: t.Window / 2}
+	s := &scorer{ref: t.Ref, save: t.Save, first: t.Window/2 + 1}
 	if s.ref != nil {
 		s.ref = bufio.NewReaderSize(t.Ref, 1<<20)
 	}

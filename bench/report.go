@@ -168,13 +168,18 @@ func (r *Report) Failure() error {
 	for _, c := range r.Cells {
 		failed, runs = failed+c.Failed, runs+c.Failed+c.Runs
 		if why == "" && len(c.Errors) > 0 {
-			why = r.Label(c) + ": " + strings.TrimPrefix(c.Errors[0], "bench: "+ErrFailed.Error()+": ")
+			why = r.Label(c) + ": " + reason(c.Errors[0])
 		}
 	}
 	if failed == 0 {
 		return nil
 	}
-	return fmt.Errorf("bench: %d of %d runs: %w: %s", failed, runs, ErrFailed, why)
+	return fmt.Errorf("bench: %d of %d runs %w: %s", failed, runs, ErrFailed, why)
+}
+
+// reason is the error of a run without the words that say that it is one.
+func reason(err string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(err, "bench: "), "the run "+ErrFailed.Error()+": ")
 }
 
 // name says all settings of an arm.
@@ -236,7 +241,7 @@ func (r *Report) Notes() []string {
 	for _, c := range r.Cells {
 		label := r.Label(c)
 		for _, e := range c.Errors {
-			add("%s: %d of %d runs failed: %s", label, c.Failed, c.Failed+c.Runs, strings.TrimPrefix(e, "bench: "))
+			add("%s: %d of %d runs failed: %s", label, c.Failed, c.Failed+c.Runs, reason(e))
 		}
 		if c.ReadRetries+c.ReadFailures > 0 {
 			add("%s: %d reads repeated after an error, %d experts given up", label, c.ReadRetries, c.ReadFailures)

@@ -33,14 +33,16 @@ func Spread(x []float64) float64 {
 	return (slices.Max(x) - slices.Min(x)) / m
 }
 
-// MeanInterval returns Student's interval of the mean; nil for fewer than two values, which say nothing of their spread.
+// MeanInterval returns Student's interval of the geometric mean, for measures that are positive and vary by factors; nil for
+// fewer than two such values, which say nothing of their spread.
 func MeanInterval(x []float64) *Interval {
+	x = logs(x)
 	if len(x) < 2 {
 		return nil
 	}
 	m, v := meanVariance(x)
 	half := student(float64(len(x)-1)) * math.Sqrt(v/float64(len(x)))
-	return &Interval{m - half, m + half}
+	return &Interval{math.Exp(m - half), math.Exp(m + half)}
 }
 
 // Difference compares a measure with the same measure elsewhere.

@@ -30,12 +30,12 @@ func TestMeanInterval(t *testing.T) {
 	if i := MeanInterval([]float64{7}); i != nil {
 		t.Errorf("one value: %v", i)
 	}
-	// 1, 2, 3: mean 2, deviation 1, so 4.303 / sqrt(3).
-	i := MeanInterval([]float64{1, 2, 3})
-	if !near(i.Low, 2-4.303/math.Sqrt(3)) || !near(i.High, 2+4.303/math.Sqrt(3)) {
+	// ln 1, 2, 3 for e, e^2, e^3: mean 2, deviation 1, so 4.303 / sqrt(3). A run without a figure does not count.
+	i := MeanInterval([]float64{math.E, 0, math.Exp(2), math.Exp(3)})
+	if half := 4.303 / math.Sqrt(3); !near(i.Low, math.Exp(2-half)) || !near(i.High, math.Exp(2+half)) {
 		t.Errorf("%+v", i)
 	}
-	if i := MeanInterval([]float64{5, 5, 5, 5}); i.Low != 5 || i.High != 5 {
+	if i := MeanInterval([]float64{5, 5, 5, 5}); !near(i.Low, 5) || !near(i.High, 5) {
 		t.Errorf("no spread: %+v", i)
 	}
 }

@@ -85,6 +85,9 @@ func interval(i *Interval) string {
 	if i == nil {
 		return "-"
 	}
+	if i.High > 100*i.Low { // digits would say more than is known
+		return "wide"
+	}
 	return figure(i.Low) + ".." + figure(i.High)
 }
 

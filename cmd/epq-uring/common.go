@@ -172,7 +172,12 @@ func readText(c *cli.Command, flag, fileFlag string, args []string) (string, err
 
 // printJSON writes one object to stdout.
 func printJSON(c *cli.Command, v any) error {
-	enc := json.NewEncoder(c.Root().Writer)
+	return encode(c.Root().Writer, v)
+}
+
+// encode writes one JSON object.
+func encode(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }

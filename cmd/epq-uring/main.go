@@ -43,7 +43,8 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		HideVersion: true,
 		Metadata:    map[string]any{metaIgnored: ignored},
 		Commands: []*cli.Command{
-			runCommand(), serveCommand(), logitsCommand(), tokenizeCommand(), inspectCommand(), planCommand(), kernelsCommand(), simulateCommand(), verifyCommand(), synthCommand(), versionCommand(),
+			runCommand(), serveCommand(), logitsCommand(), tokenizeCommand(), inspectCommand(), planCommand(), kernelsCommand(), simulateCommand(), verifyCommand(), synthCommand(), benchCommand(), evalCommand(), versionCommand(),
+			withinCommand(),
 		},
 		OnUsageError:   usageError,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},

@@ -38,6 +38,8 @@ type report struct {
 	PeakAnon     int64   `json:"peak_anonymous_bytes"`
 	PeakRSS      int64   `json:"peak_rss_bytes"`
 	Swap         int64   `json:"vm_swap_bytes"`
+	Retries      int64   `json:"read_retries"`  // reads repeated after an error
+	Failures     int64   `json:"read_failures"` // experts given up
 
 	Split timeSplit `json:"time_split"`
 }
@@ -55,6 +57,7 @@ func newReport(e *engine.Engine, r engine.Result, before, after engine.Stats) re
 		Evictions: p.Evictions, Budget: e.Plan().Budget, BoundBy: e.Plan().BoundBy, Arena: e.Plan().ArenaBytes, Slots: slots,
 		Backend: e.Backend(), Kernels: e.KernelSet(), Policy: e.Policy(), Prefetch: "off",
 		PeakAnon: after.Process.PeakAnonymous, PeakRSS: after.Process.PeakRSS, Swap: after.Process.Swap,
+		Retries: p.Retries, Failures: p.Failures,
 	}
 	if rep.OutputTokens == nil {
 		rep.OutputTokens = []int32{}

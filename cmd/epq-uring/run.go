@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v3"
@@ -56,6 +57,7 @@ func runCommand() *cli.Command {
 			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "`FILE` with the prompt", Sources: env("file")},
 			&cli.StringFlag{Name: "system", Aliases: []string{"sys"}, Usage: "system message `TEXT`", Sources: env("system")},
 			&cli.BoolFlag{Name: "no-chat", Usage: "continue the text as it is, without the chat template", Sources: envSwitch("no-chat")},
+			&cli.BoolFlag{Name: "warm-pass", Hidden: true, Usage: "answer once before what is counted (bench --warm)"},
 		),
 		Action: run,
 	}
@@ -91,14 +93,20 @@ func run(ctx context.Context, c *cli.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	request := engine.Request{
+		Tokens: tokens, MaxTokens: c.Int("predict"), Sampling: choice, Stop: c.StringSlice("stop"), IgnoreEOS: c.Bool("ignore-eos"),
+	}
+	if c.Bool("warm-pass") {
+		if err := warmPass(ctx, e, request); err != nil {
+			return err
+		}
+	}
 	before, err := e.Stats()
 	if err != nil {
 		return err
 	}
 	out, quiet := c.Root().Writer, c.Bool("json")
-	r, err := e.Generate(ctx, engine.Request{
-		Tokens: tokens, MaxTokens: c.Int("predict"), Sampling: choice, Stop: c.StringSlice("stop"), IgnoreEOS: c.Bool("ignore-eos"),
-	}, func(ev engine.Event) error {
+	r, err := e.Generate(ctx, request, func(ev engine.Event) error {
 		if quiet || ev.Text == "" {
 			return nil
 		}
@@ -124,6 +132,14 @@ func run(ctx context.Context, c *cli.Command) (err error) {
 		fmt.Fprint(c.Root().ErrWriter, details(r, rep))
 	}
 	return nil
+}
+
+// warmPass answers the same text begun in its middle, so that no prefix of it is kept and the counted prompt is read whole.
+func warmPass(ctx context.Context, e *engine.Engine, r engine.Request) error {
+	half := len(r.Tokens) / 2
+	r.Tokens = slices.Concat(r.Tokens[half:], r.Tokens[:half])
+	_, err := e.Generate(ctx, r, nil)
+	return err
 }
 
 // modelArgument is options where the first argument may name the model: a GGUF file, or a folder.
