@@ -57,7 +57,8 @@ func (b *Builder) Set(key string, value any) {
 	b.values[key] = value
 }
 
-// Add adds a tensor with dimensions fastest first. Errors come out of Write.
+// Add adds a tensor with dimensions fastest first; data nil leaves a hole in the file, which reads as zeros. Errors come
+// out of Write.
 func (b *Builder) Add(name string, t Type, dims []int64, data Data) {
 	x := Tensor{Name: name, Type: t, Dims: append([]int64(nil), dims...)}
 	row, err := t.RowBytes(x.cols())
@@ -76,6 +77,9 @@ func (b *Builder) Add(name string, t Type, dims []int64, data Data) {
 
 // Size returns the bytes of all tensors.
 func (b *Builder) Size() int64 { return size(b.tensors) }
+
+// Len returns the number of tensors.
+func (b *Builder) Len() int { return len(b.tensors) }
 
 func size(tensors []newTensor) int64 {
 	var n int64
@@ -270,7 +274,7 @@ func writeData(f *os.File, start, align int64, tensors []newTensor) error {
 	for i := range tensors {
 		t := &tensors[i]
 		step := int64(pieceBytes / t.Type.BlockBytes() * t.Type.BlockBytes())
-		for from := int64(0); from < t.Size && failed.Load() == nil; from += step {
+		for from := int64(0); t.data != nil && from < t.Size && failed.Load() == nil; from += step {
 			pieces <- piece{t, at, from, min(step, t.Size-from)}
 		}
 		at += roundUp(t.Size, align)

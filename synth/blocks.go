@@ -145,7 +145,7 @@ func newPool(t gguf.Type, std float64) *pool {
 	g := &dice{r: newRandom(uint64(t), "heads")}
 	p := &pool{t: t}
 	one, ok := map[gguf.Type]func(g *dice, std float64) []byte{
-		gguf.Q4_0: headQ4, gguf.Q8_0: headQ8, gguf.Q4_K: headQ4K, gguf.Q5_K: headQ5K, gguf.Q6_K: headQ6K,
+		gguf.Q4_0: headQ4, gguf.Q5_0: headQ5, gguf.Q8_0: headQ8, gguf.Q4_K: headQ4K, gguf.Q5_K: headQ5K, gguf.Q6_K: headQ6K,
 		gguf.IQ4NL: headIQ4NL, gguf.IQ4XS: headIQ4XS, gguf.MXFP4: headMXFP4,
 	}[t]
 	if !ok {
@@ -207,6 +207,11 @@ func headQ8(g *dice, std float64) []byte {
 
 func headQ4(g *dice, std float64) []byte {
 	return half(float64(g.sign()) * g.scale(std/math.Sqrt(uniformSquare(-8, 7))))
+}
+
+// headQ5: the fifth bits of the codes, behind the scale, may be any.
+func headQ5(g *dice, std float64) []byte {
+	return half(float64(g.sign()) * g.scale(std/math.Sqrt(uniformSquare(-16, 15))))
 }
 
 func headIQ4NL(g *dice, std float64) []byte {

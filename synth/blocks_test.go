@@ -10,7 +10,7 @@ import (
 	"github.com/epq-uring/epq-uring/gguf"
 )
 
-var quantized = []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K, gguf.IQ4NL, gguf.IQ4XS, gguf.MXFP4}
+var quantized = []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0, gguf.Q4_0, gguf.Q5_0, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K, gguf.IQ4NL, gguf.IQ4XS, gguf.MXFP4}
 
 // Blocks of every type hold weights of mean 0 and the wanted standard deviation, none of them infinite or far out.
 func TestBlockStatistics(t *testing.T) {
@@ -113,6 +113,9 @@ func dequantizeBlock(t gguf.Type, b []byte) []float64 {
 		}
 	case gguf.Q4_0:
 		nibbles(b[2:], func(i, c int) { x[i] = d * float64(c-8) })
+	case gguf.Q5_0:
+		high := binary.LittleEndian.Uint32(b[2:])
+		nibbles(b[6:], func(i, c int) { x[i] = d * float64(c|int(high>>i&1)<<4-16) })
 	case gguf.IQ4NL:
 		nibbles(b[2:], func(i, c int) { x[i] = d * levelsIQ4[c] })
 	case gguf.MXFP4:

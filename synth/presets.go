@@ -13,27 +13,23 @@ type Preset struct {
 	About string // one line: what it is good for
 }
 
-// shape holds everything that makes one model differ from another. Lengths count elements.
+// shape holds everything that makes one model differ from another. Lengths count elements; what a family does not have is 0.
 type shape struct {
 	name, about string
-	arch        string // general.architecture: qwen3moe or qwen35moe
-	pre         string // tokenizer.ggml.pre
-	layers      int
+	family      *family
+	layers      int // without those of multi-token prediction
+	whole       int // blocks of the whole model, whose types layers keep where only the first are made; 0: layers
 	embd        int // width of the hidden state
 	heads, kv   int // of attention
-	headDim     int
+	headDim     int // of attention, and of KDA
 	rotated     int // components that rope turns; 0: all
 	sections    []int32
 	experts     int
 	used        int // experts per token
 	ff          int // width of an expert
-	ffShared    int // width of the shared expert, qwen35moe
-	interval    int // every such layer is full attention, the others are delta nets, qwen35moe
-	conv        int // taps of the delta net's convolution
-	state       int // head size of the delta net
-	keyHeads    int
-	valueHeads  int
+	ffShared    int // width of the shared expert
 	ropeBase    float32
+	eps         float32
 	context     int
 	vocab       int // tokens
 	special     int // id of the first special token
@@ -44,6 +40,26 @@ type shape struct {
 	skew        float64
 	residual    float64 // gain of the matrices that add to the hidden state
 	router      float64 // gain of the router
+
+	interval   int // every such layer is full attention, the others are recurrent
+	conv       int // taps of a delta net's convolution
+	state      int // head size of the delta net
+	keyHeads   int
+	valueHeads int
+
+	// MLA and what comes with it.
+	rank, queryRank, nope, value int
+	lead, ffDense                int // blocks without experts, and their width
+	predict                      int // blocks of multi-token prediction
+	groups, groupsUsed           int
+	gating                       uint32
+	normalise                    bool
+	scale                        float32
+	bias                         float64 // standard deviation of the router's choice bias
+	clamps, sharedClamps         []float32
+	yarn                         []float32 // factor, original context, log multiplier
+
+	window int // of every second block
 }
 
 // quant says which type each matrix has and what general.file_type says about it.
@@ -56,6 +72,7 @@ var (
 	allF32 = quant{"F32", 0}
 	allQ8  = quant{"Q8_0", 7}
 	q4km   = quant{"Q4_K_M", 15}
+	mxfp4  = quant{"MXFP4", 38}
 )
 
 // rule gives the tensors whose name matches a type.
@@ -73,13 +90,26 @@ func rules(pairs ...any) []rule {
 }
 
 func shapes() []shape {
-	base := shape{vocab: 384, special: 370, merges: 100, context: 4096, seed: 1, residual: 1, router: 1.5}
+	var list []shape
+	for _, of := range []func(base shape) []shape{qwenShapes, bailingShapes, deepseekShapes, ossShapes} {
+		list = append(list, of(shape{vocab: 384, special: 370, merges: 100, context: 4096, eps: 1e-6, seed: 1, residual: 1, router: 1.5})...)
+	}
+	return list
+}
 
+// large is what real shapes share. With 40 and more layers and a residual gain of 1, rounding noise grows until two correct
+// programs choose other experts; 0.3 keeps it small.
+func (s *shape) large(name, about string, layers, vocab, special int) {
+	s.name, s.about, s.layers, s.vocab, s.special = name, about, layers, vocab, special
+	s.merges, s.skew, s.residual, s.router = 160, 1.5, 0.3, 0.8
+}
+
+func qwenShapes(base shape) []shape {
 	q3 := base
-	q3.arch, q3.pre, q3.ropeBase = "qwen3moe", "qwen2", 1e6
+	q3.family, q3.ropeBase = &qwen3, 1e6
 
 	q35 := base
-	q35.arch, q35.pre, q35.ropeBase, q35.interval, q35.conv = "qwen35moe", "qwen35", 1e7, 4, 4
+	q35.family, q35.ropeBase, q35.interval, q35.conv = &qwen35, 1e7, 4, 4
 
 	micro3 := q3
 	micro3.name, micro3.about = "micro-qwen3moe", "F32, 3 layers, 8 experts, 2 per token"
@@ -115,23 +145,19 @@ func shapes() []shape {
 	small35.name, small35.about = "small-qwen35moe-q4k", "as tiny-qwen35moe-q4k with 8 layers and 32 experts, 4 per token"
 	small35.layers, small35.experts, small35.used, small35.residual = 8, 32, 4, 0.5
 
-	// With 40 and more layers and a residual gain of 1, rounding noise grows until two correct programs choose other
-	// experts; 0.3 keeps it small.
 	real35 := q35
-	real35.name, real35.about = "qwen35moe-35b", "the shape of Qwen3.5-35B-A3B Q4_K_M: 40 layers, 256 experts, 8 per token, 20 GiB"
-	real35.layers, real35.embd, real35.heads, real35.kv, real35.headDim = 40, 2048, 16, 2, 256
+	real35.large("qwen35moe-35b", "the shape of Qwen3.5-35B-A3B Q4_K_M: 40 layers, 256 experts, 8 per token, 20 GiB", 40, 248320, 248044)
+	real35.embd, real35.heads, real35.kv, real35.headDim = 2048, 16, 2, 256
 	real35.rotated, real35.sections = 64, []int32{11, 11, 10, 0}
 	real35.experts, real35.used, real35.ff, real35.ffShared = 256, 8, 512, 512
 	real35.state, real35.keyHeads, real35.valueHeads, real35.quant = 128, 16, 32, q4km
-	real35.vocab, real35.special, real35.merges, real35.context = 248320, 248044, 160, 262144
-	real35.skew, real35.residual, real35.router = 1.5, 0.3, 0.8
+	real35.context = 262144
 
 	real3 := q3
-	real3.name, real3.about = "qwen3moe-30b", "the shape of Qwen3-30B-A3B Q4_K_M: 48 layers, 128 experts, 8 per token, 17 GiB"
-	real3.layers, real3.embd, real3.heads, real3.kv, real3.headDim = 48, 2048, 32, 4, 128
+	real3.large("qwen3moe-30b", "the shape of Qwen3-30B-A3B Q4_K_M: 48 layers, 128 experts, 8 per token, 17 GiB", 48, 151936, 151643)
+	real3.embd, real3.heads, real3.kv, real3.headDim = 2048, 32, 4, 128
 	real3.experts, real3.used, real3.ff, real3.quant = 128, 8, 768, q4km
-	real3.vocab, real3.special, real3.merges, real3.context = 151936, 151643, 160, 40960
-	real3.skew, real3.residual, real3.router = 1.5, 0.3, 0.8
+	real3.context = 40960
 
 	return []shape{micro3, micro35, tiny3, tiny35, mix, small35, real35, real3}
 }

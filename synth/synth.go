@@ -22,6 +22,7 @@ var (
 type Options struct {
 	Layers, Experts, Used int    // Used: experts per token
 	Shards                int    // files, of about equal size
+	HeaderOnly            bool   // weights are a hole in the file, read as zeros: for tools that look at shapes
 	Seed                  uint64 // the same seed gives the same bytes
 	// Skew makes the use of experts uneven: the router's row of expert e is multiplied by min(8, exp(Skew max(0, z - 1.25)))
 	// with z normal, so that one expert in nine is chosen much more often than the others. 0 is even, 1.5 is like real
@@ -57,6 +58,7 @@ func Write(ctx context.Context, preset, out string, opt Options) (Report, error)
 		return Report{}, err
 	}
 	m := newMaker(ctx, &s, opt.Progress)
+	m.hollow = opt.HeaderOnly
 	m.keys()
 	m.vocabulary()
 	m.tensors()
@@ -107,6 +109,9 @@ func (s *shape) apply(o Options) error {
 	if o.Used == 0 {
 		s.used = min(s.used, max(s.experts, 1))
 	}
+	if s.groups > 1 && s.experts%s.groups != 0 {
+		return fmt.Errorf("synth: %w: experts is %d, which the %d groups do not share evenly", ErrOption, s.experts, s.groups)
+	}
 	if o.Seed != 0 {
 		s.seed = o.Seed
 	}
@@ -141,6 +146,7 @@ type maker struct {
 	done     int64
 	total    int64
 	pools    map[poolKey]*pool
+	hollow   bool // no weights
 }
 
 func newMaker(ctx context.Context, s *shape, progress func(done, total int64)) *maker {
@@ -149,6 +155,10 @@ func newMaker(ctx context.Context, s *shape, progress func(done, total int64)) *
 
 // add adds a tensor whose data ends with ctx and is counted.
 func (m *maker) add(name string, t gguf.Type, dims []int64, data gguf.Data) {
+	if m.hollow {
+		m.b.Add(name, t, dims, nil)
+		return
+	}
 	m.b.Add(name, t, dims, func(dst []byte, offset int64) error {
 		if err := m.ctx.Err(); err != nil {
 			return err
@@ -168,50 +178,24 @@ func (m *maker) add(name string, t gguf.Type, dims []int64, data gguf.Data) {
 
 // keys sets the metadata of the architecture (the keys of its reference implementation in llama.cpp's file format).
 func (m *maker) keys() {
-	m.b.Set("general.architecture", m.arch)
+	m.b.Set("general.architecture", m.family.arch)
 	m.b.Set("general.type", "model")
 	m.b.Set("general.name", fmt.Sprintf("%s random seed %d", m.name, m.seed))
-	set := func(key string, n int) { m.b.Set(m.arch+"."+key, uint32(n)) }
-	set("block_count", m.layers)
-	set("context_length", m.context)
-	set("embedding_length", m.embd)
-	set("attention.head_count", m.heads)
-	set("attention.head_count_kv", m.kv)
-	set("attention.key_length", m.headDim)
-	set("attention.value_length", m.headDim)
-	set("expert_count", m.experts)
-	set("expert_used_count", m.used)
-	set("expert_feed_forward_length", m.ff)
-	m.b.Set(m.arch+".rope.freq_base", m.ropeBase)
-	m.b.Set(m.arch+".attention.layer_norm_rms_epsilon", float32(1e-6))
-	if m.delta() {
-		m.deltaKeys(set)
-	} else {
-		set("feed_forward_length", 3*m.embd)
-	}
+	m.count("block_count", m.layers+m.predict)
+	m.count("context_length", m.context)
+	m.count("embedding_length", m.embd)
+	m.count("attention.head_count", m.heads)
+	m.count("expert_count", m.experts)
+	m.count("expert_used_count", m.used)
+	m.count("expert_feed_forward_length", m.ff)
+	m.key("rope.freq_base", m.ropeBase)
+	m.key("attention.layer_norm_rms_epsilon", m.eps)
+	m.family.keys(m)
 	m.b.Set("general.quantization_version", uint32(2))
 	m.b.Set("general.file_type", m.quant.fileType)
 }
 
-func (m *maker) deltaKeys(set func(string, int)) {
-	set("expert_shared_feed_forward_length", m.ffShared)
-	set("ssm.conv_kernel", m.conv)
-	set("ssm.state_size", m.state)
-	set("ssm.group_count", m.keyHeads)
-	set("ssm.time_step_rank", m.valueHeads)
-	set("ssm.inner_size", m.state*m.valueHeads)
-	set("full_attention_interval", m.interval)
-	set("rope.dimension_count", m.rotated)
-	m.b.Set(m.arch+".rope.dimension_sections", m.sections)
-	recurrent := make([]bool, m.layers)
-	for i := range recurrent {
-		recurrent[i] = m.recurrent(i)
-	}
-	m.b.Set(m.arch+".attention.recurrent_layers", recurrent)
-}
+// key sets a key of the architecture.
+func (m *maker) key(name string, value any) { m.b.Set(m.family.arch+"."+name, value) }
 
-// delta reports whether the architecture has delta nets, gated attention and a shared expert.
-func (s *shape) delta() bool { return s.interval > 0 }
-
-// recurrent reports whether layer i is a delta net.
-func (s *shape) recurrent(i int) bool { return s.delta() && (i+1)%s.interval != 0 }
+func (m *maker) count(name string, n int) { m.key(name, uint32(n)) }

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/epq-uring/epq-uring/gguf"
@@ -77,6 +79,17 @@ func TestRealShapes(t *testing.T) {
 	if want := []int{0, 1, 2, 3, 4, 7, 10, 13, 16, 19, 22, 25, 28, 31, 34, 35, 36, 37, 38, 39}; !slices.Equal(more, want) {
 		t.Errorf("Q6_K in layers %v, wanted %v", more, want)
 	}
+	for name, want := range map[string]struct {
+		tensors int
+		bytes   int64
+	}{
+		"ling-3.0-flash": {938, 77003601792}, "deepseek-v2-lite": {404, 10363959296}, "glm-4.7-flash": {866, 18538782464}, "gpt-oss-20b": {459, 12096558336},
+	} {
+		m := dry(t, name, Options{HeaderOnly: true})
+		if m.b.Size() != want.bytes || m.b.Len() != want.tensors {
+			t.Errorf("%s: %d tensors of %d bytes, want %d of %d", name, m.b.Len(), m.b.Size(), want.tensors, want.bytes)
+		}
+	}
 	m := dry(t, "qwen3moe-30b", Options{})
 	if got := float64(m.b.Size()) / (1 << 30); got < 17 || got > 17.5 {
 		t.Errorf("qwen3moe-30b: %.2f GiB", got)
@@ -91,7 +104,7 @@ func TestWrite(t *testing.T) {
 		}
 		t.Run(p.Name, func(t *testing.T) {
 			total := int64(0)
-			f, r := write(t, p.Name, Options{Layers: 3, Experts: 6, Used: 2, Seed: 9, Progress: func(done, all int64) {
+			f, r := write(t, p.Name, Options{Layers: 3, Experts: 8, Used: 2, Seed: 9, Progress: func(done, all int64) {
 				if done > all {
 					t.Errorf("%d of %d bytes", done, all)
 				}
@@ -108,16 +121,32 @@ func TestWrite(t *testing.T) {
 			if sum != total {
 				t.Errorf("progress ends at %d of %d", total, sum)
 			}
-			for key, want := range map[string]uint64{"block_count": 3, "expert_count": 6, "expert_used_count": 2} {
+			blocks := uint64(3)
+			if n, ok, _ := f.Uint(f.Arch() + ".nextn_predict_layers"); ok {
+				blocks += n
+			}
+			for key, want := range map[string]uint64{"block_count": blocks, "expert_count": 8, "expert_used_count": 2} {
 				if n, ok, err := f.Uint(f.Arch() + "." + key); n != want || !ok || err != nil {
 					t.Errorf("%s is %d, %v", key, n, err)
 				}
 			}
 			x, ok := f.Tensor("blk.2.ffn_down_exps.weight")
-			if _, more := f.Tensor("blk.3.attn_norm.weight"); !ok || more || x.Slices() != 6 {
+			if _, more := f.Tensor(fmt.Sprintf("blk.%d.attn_norm.weight", blocks)); !ok || more || x.Slices() != 8 {
 				t.Errorf("%+v", x)
 			}
 		})
+	}
+}
+
+// A header alone describes the whole model and takes no room.
+func TestHeaderOnly(t *testing.T) {
+	f, r := write(t, "ling-3.0-flash", Options{HeaderOnly: true, Shards: 2})
+	if len(r.Files) != 2 || r.Bytes < 77003601792 || len(f.Tensors()) != 938 {
+		t.Errorf("%d files of %d bytes, %d tensors", len(r.Files), r.Bytes, len(f.Tensors()))
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(r.Files[1], &st); err != nil || st.Blocks*512 > 1<<20 {
+		t.Errorf("the second file takes %d bytes, %v", st.Blocks*512, err)
 	}
 }
 
@@ -172,6 +201,7 @@ func TestOptionErrors(t *testing.T) {
 		"used":    {"micro-qwen3moe", Options{Used: 9}, ErrOption, "1 to 8"},
 		"shards":  {"micro-qwen3moe", Options{Shards: 1000}, ErrOption, "999"},
 		"skew":    {"micro-qwen3moe", Options{Skew: &inf}, ErrOption, "Inf"},
+		"groups":  {"tiny-bailingmoe3", Options{Experts: 15}, ErrOption, "4 groups"},
 	} {
 		dir := t.TempDir()
 		_, err := Write(context.Background(), c.preset, filepath.Join(dir, "m.gguf"), c.opt)
@@ -254,16 +284,17 @@ func TestSkew(t *testing.T) {
 
 // Every merge makes a token from two tokens, no token is there twice, and the special ones have their types.
 func TestVocabulary(t *testing.T) {
-	seen := map[int]bool{} // presets of one size have one vocabulary
+	seen := map[string]bool{} // presets of one size and family have one vocabulary
 	for _, p := range Presets() {
 		s, err := find(p.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen[s.vocab] {
+		if key := fmt.Sprint(s.family.pre, s.vocab); seen[key] {
 			continue
+		} else {
+			seen[key] = true
 		}
-		seen[s.vocab] = true
 		m := newMaker(context.Background(), &s, nil)
 		m.vocabulary()
 		paths, err := m.b.Write(filepath.Join(t.TempDir(), "vocabulary.gguf"), 1)
@@ -296,7 +327,8 @@ func TestVocabulary(t *testing.T) {
 			}
 		}
 		eos, _, _ := f.Uint("tokenizer.ggml.eos_token_id")
-		if tokens[eos] != "<|im_end|>" || types[eos] != tokenControl || types[id["<think>"]] != tokenUser || types[id["e"]] != tokenNormal {
+		think, has := id["<think>"]
+		if tokens[eos] != s.family.specials[s.family.eos] || types[eos] != tokenControl || has && types[think] != tokenUser || types[id["e"]] != tokenNormal {
 			t.Errorf("%s: end token %q of type %d", p.Name, tokens[eos], types[eos])
 		}
 	}

@@ -23,12 +23,38 @@ func (s *shape) typeOf(name string, dims []int64, i int) gguf.Type {
 		return gguf.F32
 	case allQ8:
 		return gguf.Q8_0
+	case mxfp4:
+		if strings.Contains(name, "_exps") {
+			return gguf.MXFP4
+		}
+		return gguf.Q8_0
 	}
-	more := strings.Contains(name, "ffn_down") || strings.Contains(name, "attn_v") || strings.Contains(name, "attn_qkv")
-	if name == "output.weight" || more && moreBits(i, s.layers) {
-		return gguf.Q6_K
+	t := gguf.Q4_K
+	if name == "output.weight" || s.more(name, i) {
+		t = gguf.Q6_K
 	}
-	return gguf.Q4_K
+	if dims[0]%int64(t.BlockLen()) != 0 { // rows that are no whole super-blocks
+		t = map[gguf.Type]gguf.Type{gguf.Q4_K: gguf.Q5_0, gguf.Q6_K: gguf.Q8_0}[t]
+	}
+	return t
+}
+
+// more tells whether a Q4_K_M file gives a tensor of layer i more bits.
+func (s *shape) more(name string, i int) bool {
+	whole := s.whole
+	if whole == 0 {
+		whole = s.layers + s.predict
+	}
+	switch {
+	case strings.Contains(name, "ffn_down"), strings.Contains(name, "attn_qkv"):
+		return moreBits(i, whole)
+	case !strings.Contains(name, "attn_v."):
+		return false
+	case s.interval > 0 && s.rank > 0: // counted over the layers that have one
+		n := whole - s.predict
+		return moreBits(i-i/s.interval, n-n/s.interval)
+	}
+	return moreBits(i, whole)
 }
 
 // moreBits picks the layers to which a Q4_K_M file gives Q6_K: the first and last eighth and every third between.
@@ -39,20 +65,19 @@ func (m *maker) tensors() {
 	m.matrix("output.weight", 2, 0, m.embd, m.vocab)
 	m.norm("output_norm.weight", m.embd)
 	m.matrix("token_embd.weight", math.Sqrt(float64(m.embd)), 0, m.embd, m.vocab) // standard deviation 1
-	for i := range m.layers {
+	for i := range m.layers + m.predict {
 		p := fmt.Sprintf("blk.%d.", i)
 		m.norm(p+"attn_norm.weight", m.embd)
-		if m.recurrent(i) {
-			m.deltaNet(p, i)
+		m.family.mixer(m, p, i)
+		m.norm(p+m.family.ffnNorm, m.embd)
+		if i < m.lead {
+			m.swiglu(p+"ffn_", "", i, m.ffDense)
 		} else {
-			m.attention(p+"attn_", i)
+			m.feedForward(p+"ffn_", i)
 		}
-		if m.delta() {
-			m.norm(p+"post_attention_norm.weight", m.embd)
-		} else {
-			m.norm(p+"ffn_norm.weight", m.embd)
+		if i >= m.layers {
+			m.prediction(p, i)
 		}
-		m.feedForward(p+"ffn_", i)
 	}
 }
 
@@ -77,46 +102,35 @@ func (m *maker) norm(name string, n int) {
 	m.vector(name, func(_ int64, x float32) float32 { return 1 + float32(0.1*x) }, int64(n))
 }
 
-func (m *maker) attention(p string, layer int) {
-	gated := 1
-	if m.delta() {
-		gated = 2 // query and gate
-	}
-	m.matrix(p+"q.weight", 1, layer, m.embd, m.heads*m.headDim*gated)
-	m.matrix(p+"k.weight", 1, layer, m.embd, m.kv*m.headDim)
-	m.matrix(p+"v.weight", 1, layer, m.embd, m.kv*m.headDim)
-	m.matrix(p+"output.weight", m.residual, layer, m.heads*m.headDim, m.embd)
-	sharp := func(_ int64, x float32) float32 { return 1.5 + float32(0.2*x) } // attention that is not too flat
-	m.vector(p+"q_norm.weight", sharp, int64(m.headDim))
-	m.vector(p+"k_norm.weight", sharp, int64(m.headDim))
+// bias adds numbers around 0.
+func (m *maker) biases(name string, std float32, dims ...int64) {
+	m.vector(name, func(_ int64, x float32) float32 { return x * std }, dims...)
 }
 
-func (m *maker) deltaNet(p string, layer int) {
-	channels, values := m.state*(2*m.keyHeads+m.valueHeads), m.state*m.valueHeads
-	m.matrix(p+"attn_qkv.weight", 1, layer, m.embd, channels)
-	m.matrix(p+"attn_gate.weight", 1, layer, m.embd, values)
-	m.vector(p+"ssm_conv1d.weight", func(_ int64, x float32) float32 { return 0.5 * x }, int64(m.conv), int64(channels))
-	m.vector(p+"ssm_dt.bias", func(_ int64, x float32) float32 { return x - 2.5 }, int64(m.valueHeads))
-	m.vector(p+"ssm_a", func(_ int64, x float32) float32 { return -0.1 - float32(x*x) }, int64(m.valueHeads))
-	m.matrix(p+"ssm_beta.weight", 1, layer, m.embd, m.valueHeads)
-	m.matrix(p+"ssm_alpha.weight", 0.7, layer, m.embd, m.valueHeads)
-	m.norm(p+"ssm_norm.weight", m.state)
-	m.matrix(p+"ssm_out.weight", m.residual, layer, values, m.embd)
-}
-
+// feedForward adds router, experts and what the family has beside them.
 func (m *maker) feedForward(p string, layer int) {
 	m.routers(p + "gate_inp.weight")
 	m.matrix(p+"gate_exps.weight", 1.2, layer, m.embd, m.ff, m.experts)
 	m.matrix(p+"up_exps.weight", 1.2, layer, m.embd, m.ff, m.experts)
 	m.matrix(p+"down_exps.weight", 1.2*m.residual, layer, m.ff, m.embd, m.experts)
-	if !m.delta() {
-		return
+	if m.family.beside != nil {
+		m.family.beside(m, p, layer)
 	}
-	scale := float32(1 / math.Sqrt(float64(m.embd)))
-	m.vector(p+"gate_inp_shexp.weight", func(_ int64, x float32) float32 { return x * scale }, int64(m.embd))
-	m.matrix(p+"gate_shexp.weight", 1.2, layer, m.embd, m.ffShared)
-	m.matrix(p+"up_shexp.weight", 1.2, layer, m.embd, m.ffShared)
-	m.matrix(p+"down_shexp.weight", m.residual, layer, m.ffShared, m.embd)
+}
+
+// swiglu adds gate, up and down of a feed-forward of so many hidden units.
+func (m *maker) swiglu(p, suffix string, layer, hidden int) {
+	m.matrix(p+"gate"+suffix+".weight", 1.2, layer, m.embd, hidden)
+	m.matrix(p+"up"+suffix+".weight", 1.2, layer, m.embd, hidden)
+	m.matrix(p+"down"+suffix+".weight", m.residual, layer, hidden, m.embd)
+}
+
+// prediction adds what a block of multi-token prediction has beside those of other blocks.
+func (m *maker) prediction(p string, layer int) {
+	m.matrix(p+"nextn.eh_proj.weight", 1, layer, 2*m.embd, m.embd)
+	m.norm(p+"nextn.enorm.weight", m.embd)
+	m.norm(p+"nextn.hnorm.weight", m.embd)
+	m.norm(p+m.family.predictNorm, m.embd)
 }
 
 // routers adds a router: a row for each expert, with a length that makes some more popular than others.

@@ -15,13 +15,6 @@ if the request is small the drive is slow, and when there are many requests in f
 for index in range, return the value of the function, else raise an error with the number and the string
 `
 
-// special are the tokens that text cannot spell, as in the family's vocabularies; those with bars are control tokens.
-var special = []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"}
-
-// chatTemplate is the plain form of ChatML.
-const chatTemplate = "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endfor %}" +
-	"{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
-
 // Token types of the format.
 const (
 	tokenNormal  = 1
@@ -40,24 +33,24 @@ func (m *maker) vocabulary() {
 			continue
 		}
 		text, typ := fmt.Sprintf("[PAD%d]", i), int32(tokenUnused)
-		if s := i - m.special; s >= 0 && s < len(special) {
-			text, typ = special[s], tokenUser
-			if strings.Contains(text, "|") {
-				typ = tokenControl
+		if s := i - m.special; s >= 0 && s < len(m.family.specials) {
+			text, typ = m.family.specials[s], tokenControl
+			if strings.Contains(text, "think") {
+				typ = tokenUser
 			}
 		}
 		tokens, types[i] = append(tokens, text), typ
 	}
 	m.b.Set("tokenizer.ggml.model", "gpt2")
-	m.b.Set("tokenizer.ggml.pre", m.pre)
+	m.b.Set("tokenizer.ggml.pre", m.family.pre)
 	m.b.Set("tokenizer.ggml.tokens", tokens)
 	m.b.Set("tokenizer.ggml.token_type", types)
 	m.b.Set("tokenizer.ggml.merges", merges)
-	m.b.Set("tokenizer.ggml.eos_token_id", uint32(m.special+2))
-	m.b.Set("tokenizer.ggml.padding_token_id", uint32(m.special))
-	m.b.Set("tokenizer.ggml.bos_token_id", uint32(m.special))
+	m.b.Set("tokenizer.ggml.eos_token_id", uint32(m.special+m.family.eos))
+	m.b.Set("tokenizer.ggml.padding_token_id", uint32(m.special+m.family.pad))
+	m.b.Set("tokenizer.ggml.bos_token_id", uint32(m.special+m.family.bos))
 	m.b.Set("tokenizer.ggml.add_bos_token", false)
-	m.b.Set("tokenizer.chat_template", chatTemplate)
+	m.b.Set("tokenizer.chat_template", m.family.template)
 }
 
 // byteTokens returns how byte-level vocabularies spell each byte (GPT-2's table: printable bytes as they are, the

@@ -16,16 +16,19 @@ func synthCommand() *cli.Command {
 		names = append(names, p.Name)
 	}
 	return &cli.Command{
-		Name:        "synth",
-		Usage:       "write a model of random weights: " + strings.Join(names, ", "),
-		ArgsUsage:   "PRESET",
-		Description: "epq-uring synth " + names[0] + " -o model.gguf --seed 7",
+		Name:      "synth",
+		Usage:     "write a model of random weights: " + strings.Join(names, ", "),
+		ArgsUsage: "PRESET",
+		Description: "epq-uring synth " + names[0] + " -o model.gguf --seed 7\n" +
+			"epq-uring synth ling-3.0-flash --layers 8 --experts 64 --shards 2 -o ling.gguf\n" +
+			"epq-uring synth ling-3.0-flash --header-only -o shape.gguf && epq-uring plan -m shape.gguf --ram 16GiB",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write", Required: true},
 			&cli.IntFlag{Name: "layers", Usage: "layers instead of the preset's"},
 			&cli.IntFlag{Name: "experts", Usage: "experts per layer instead of the preset's"},
 			&cli.IntFlag{Name: "shards", Value: 1, Usage: "files to split it into"},
 			&cli.IntFlag{Name: "seed", Usage: "of the random weights"},
+			&cli.BoolFlag{Name: "header-only", Usage: "leave the weights out (a hole in the file): for plan and inspect"},
 			&cli.FloatFlag{Name: "skew", Usage: "how unevenly the router picks instead of the preset's; 0: evenly"},
 			&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
 		},
@@ -34,7 +37,8 @@ func synthCommand() *cli.Command {
 				return fmt.Errorf("synth takes one preset of %s: %w", strings.Join(names, ", "), errUsage)
 			}
 			bar := newBar(c, "writing")
-			o := synth.Options{Layers: c.Int("layers"), Experts: c.Int("experts"), Shards: c.Int("shards"), Seed: uint64(c.Int("seed")), Progress: bar.set}
+			o := synth.Options{Layers: c.Int("layers"), Experts: c.Int("experts"), Shards: c.Int("shards"), Seed: uint64(c.Int("seed")),
+				HeaderOnly: c.Bool("header-only"), Progress: bar.set}
 			if c.IsSet("skew") {
 				skew := c.Float("skew")
 				o.Skew = &skew
