@@ -15,7 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/epq-uring/epq-uring/pager"
+	"github.com/epq-uring/epq-uring/expert"
 )
 
 // Kinds of small files of ours that cannot be used; match with errors.Is.
@@ -130,14 +130,14 @@ func (w *warmFile) add(counts []int32, batches int64) {
 }
 
 // hot lists the experts that were ever used, the most used first, as many as there are slots.
-func (w *warmFile) hot(e *Engine) []pager.Guess {
-	var list []pager.Guess
+func (w *warmFile) hot(e *Engine) []expert.Guess {
+	var list []expert.Guess
 	for i, r := range w.rates {
 		if r > 0 {
-			list = append(list, pager.Guess{Key: e.catalog.KeyAt(i), P: r})
+			list = append(list, expert.Guess{Key: e.catalog.KeyAt(i), P: r})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b pager.Guess) int { return cmp.Compare(b.P, a.P) })
+	slices.SortStableFunc(list, func(a, b expert.Guess) int { return cmp.Compare(b.P, a.P) })
 	slots := 0
 	for _, n := range e.plan.Slots {
 		slots += n

@@ -203,6 +203,15 @@ func (c *Catalog) Valid(k Key) bool {
 	return k.Layer >= 0 && int(k.Layer) < len(c.Layers) && k.Expert >= 0 && int(k.Expert) < c.Layers[k.Layer].Experts
 }
 
+// ExpertBytes is what one expert of a layer takes in the file; a read is wider by less than two alignments a part.
+func (c *Catalog) ExpertBytes(layer int) int64 {
+	sum := int64(0)
+	for i := range c.Layers[layer].Parts {
+		sum += c.Layers[layer].Parts[i].Size
+	}
+	return sum
+}
+
 // Piece returns the i-th read of a valid k, 0 <= i < len(Layers[k.Layer].Parts).
 func (c *Catalog) Piece(k Key, i int) Piece {
 	p := &c.Layers[k.Layer].Parts[i]

@@ -31,6 +31,12 @@ type Weights interface {
 	Down() ([]byte, error)
 }
 
+// Guess is an expert that may be needed soon.
+type Guess struct {
+	Key Key
+	P   float32 // probability that the next visit of its layer uses it
+}
+
 // Ready is an expert that can be computed now: Index is its position in the ids given to Use.
 type Ready struct {
 	Index int

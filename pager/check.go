@@ -28,6 +28,9 @@ func (p *Pager) Check() error {
 	case counts[draining] == 0 && bytes != p.pendingBytes:
 		return fmt.Errorf("pager: %d bytes outstanding, counted as %d", bytes, p.pendingBytes)
 	}
+	if err := p.checkGuesses(); err != nil {
+		return err
+	}
 	if err := p.checkFree(counts[free]); err != nil {
 		return err
 	}
@@ -59,6 +62,22 @@ func (p *Pager) checkSlot(n int32) error {
 	}
 	if s.state == ready && s.got != s.full() {
 		return fmt.Errorf("parts %b of %b", s.got, s.full())
+	}
+	return nil
+}
+
+// checkGuesses: every guess that was issued is accounted for.
+func (p *Pager) checkGuesses() error {
+	held := make([]int64, len(p.layers))
+	for n := range p.slots {
+		if p.slots[n].guess {
+			held[p.slots[n].key.Layer]++
+		}
+	}
+	for layer, g := range p.layers {
+		if g.Held != held[layer] || g.Issued != g.Useful+g.Late+g.Wasted+g.Cancelled+g.Held {
+			return fmt.Errorf("pager: layer %d: %d slots hold a guess, counted %+v", layer, held[layer], g)
+		}
 	}
 	return nil
 }

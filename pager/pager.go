@@ -13,6 +13,7 @@ package pager
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/uring"
@@ -24,6 +25,10 @@ type Options struct {
 	StaleTokens int    // of least_stale: unused for more tokens is stale; 0: DefaultStaleTokens
 	Retries     int    // reads tried again per part; 0: 1, negative: none
 	GuessBytes  int    // guesses are handed in while fewer bytes are in flight; 0: DefaultGuessBytes
+	// Started, if set, is called once in every Use, after its missing reads were handed in and before fn: the moment to
+	// call Prefetch, when guesses delay no demand of this Use and its waiting is still to come.
+	Started func()
+	Now     func() time.Time // clock; nil: the machine's
 	// Verify, if set, looks at the wanted bytes of a part before its expert can be used; an error counts as a failed read.
 	Verify func(k expert.Key, part int, b []byte) error
 }
@@ -46,13 +51,10 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Retries == 0 {
 		o.Retries = 1
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	return o, nil
-}
-
-// Guess is an expert that may be needed soon, with its probability.
-type Guess struct {
-	Key expert.Key
-	P   float32
 }
 
 // Pager owns the slots of an arena. The device and the arena outlive it; they belong to the caller.
@@ -63,6 +65,8 @@ type Pager struct {
 	policy  policy
 	history *history
 	verify  func(k expert.Key, part int, b []byte) error
+	started func()
+	now     func() time.Time
 	retries int
 	stats   Stats
 	dead    error // the device failed, or Close was called
@@ -76,14 +80,20 @@ type Pager struct {
 	cold     []coldest // per class
 	// leaving[n] is the expert in slot n if it may leave (ready, not pinned), else -1. Beside the slots, because scans look
 	// at all of them.
-	leaving    []int32
-	wastedRead []int64 // bytes read for the guess in a slot
+	leaving []int32
+
+	layers    []GuessStats // per layer
+	guessed   []guessed    // per slot: its guess
+	left      []int32      // per expert: 1 + the token in which a guess took its slot; 0: none did
+	waitBytes int64        // that arrived in waits
+	waited    time.Time    // when the last wait ended
 
 	demand, prefetch queue
 	guesses          []int32 // experts read on a guess whose layer has not passed
 	guessBytes       int
-	warm             []Guess // still to be read by Warm
-	pending          int     // reads at the device
+	hasStarted       bool           // Started was called in this Use
+	warm             []expert.Guess // still to be read by Warm
+	pending          int            // reads at the device
 	pendingBytes     int
 	batch            []uring.Read // scratch of flush
 	refs             []ref
@@ -127,9 +137,11 @@ func New(dev uring.Device, cat *expert.Catalog, arena *Arena, opt Options) (*Pag
 		return nil, fmt.Errorf("pager: %d slots, at most %d: %w", n, maxSlots, ErrSlots)
 	}
 	p := &Pager{
-		cat: cat, arena: arena, dev: dev, policy: pol, history: newHistory(cat), verify: opt.Verify, retries: max(0, opt.Retries), guessBytes: opt.GuessBytes,
+		cat: cat, arena: arena, dev: dev, policy: pol, history: newHistory(cat), verify: opt.Verify, started: opt.Started, now: opt.Now,
+		retries: max(0, opt.Retries), guessBytes: opt.GuessBytes,
 		table: none(cat.Experts()), inflight: none(cat.Experts()), slots: make([]slot, n), leases: make([]lease, n),
-		free: make([][]int32, len(cat.Classes)), cold: make([]coldest, len(cat.Classes)), leaving: none(n), wastedRead: make([]int64, n),
+		free: make([][]int32, len(cat.Classes)), cold: make([]coldest, len(cat.Classes)), leaving: none(n),
+		layers: make([]GuessStats, len(cat.Layers)), guessed: make([]guessed, n), left: make([]int32, cat.Experts()),
 	}
 	p.makeScratch()
 	for i := range p.slots {
@@ -194,6 +206,7 @@ func (p *Pager) Use(layer int, ids []int32, group int, fn func(ready []expert.Re
 		if err := p.startMisses(); err != nil {
 			return err
 		}
+		p.announce()
 		given := p.take(group)
 		if len(given) == 0 {
 			if err := p.wait(); err != nil {
@@ -220,6 +233,14 @@ func (p *Pager) Use(layer int, ids []int32, group int, fn func(ready []expert.Re
 		}
 	}
 	return nil
+}
+
+// announce calls Started once in every Use.
+func (p *Pager) announce() {
+	if p.started != nil && !p.hasStarted {
+		p.hasStarted = true
+		p.started()
+	}
 }
 
 // admit checks a Use before anything changes.
@@ -249,7 +270,7 @@ func (p *Pager) admit(layer int, ids []int32) error {
 
 // begin looks all ids up and pins what is there or on its way: a miss of this Use cannot evict it.
 func (p *Pager) begin(layer int, ids []int32) {
-	p.running, p.layer, p.ids, p.useErr = true, int32(layer), ids, nil
+	p.running, p.layer, p.ids, p.useErr, p.hasStarted = true, int32(layer), ids, nil, false
 	p.hits, p.missing, p.arrived = p.hits[:0], p.missing[:0], p.arrived[:0]
 	p.nextHit, p.nextMiss, p.nextArrived, p.nextAgain = 0, 0, 0, 0
 	p.slotOf, p.given = p.slotOf[:len(ids)], p.given[:len(ids)]
@@ -278,6 +299,7 @@ func (p *Pager) begin(layer int, ids []int32) {
 			p.missing = append(p.missing, int32(item))
 			p.stats.Misses++
 			p.stats.ColdMisses += cold
+			p.missed(i)
 		}
 		p.slotOf[item] = n
 		if n >= 0 {
@@ -304,10 +326,7 @@ func (p *Pager) hold(n, item int32) {
 	s := &p.slots[n]
 	s.item = item
 	p.pin(n)
-	if s.guess {
-		s.guess = false
-		p.stats.Useful++
-	}
+	p.guessUsed(n)
 }
 
 // startMisses begins as many reads as there are slots, in the order of the ids.
@@ -318,7 +337,7 @@ func (p *Pager) startMisses() error {
 			break
 		}
 		item := p.missing[p.nextMiss]
-		p.start(n, expert.Key{Layer: p.layer, Expert: p.ids[item]}, true)
+		p.start(n, expert.Key{Layer: p.layer, Expert: p.ids[item]}, demanded)
 		p.slotOf[item] = n
 		p.hold(n, item)
 	}
@@ -370,7 +389,7 @@ func (p *Pager) pop(class int) int32 {
 }
 
 func (p *Pager) evict(n int32) {
-	p.wasted(n)
+	p.guessGone(n)
 	p.move(n, free)
 	p.stats.Evictions++
 }
@@ -438,7 +457,13 @@ func (p *Pager) Poll() error {
 func (p *Pager) Tick() { p.history.token++ }
 
 // Stats returns the counters so far.
-func (p *Pager) Stats() Stats { return p.stats }
+func (p *Pager) Stats() Stats {
+	s := p.stats
+	for _, g := range p.layers {
+		s.Guess.add(g)
+	}
+	return s
+}
 
 // Close drops guesses, waits for every read in flight, and ends the pager. Device and arena stay open.
 func (p *Pager) Close() error {

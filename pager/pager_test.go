@@ -264,7 +264,7 @@ func TestNothingNeededIsEvicted(t *testing.T) {
 			if got := r.Stats().Hits - before; got != 8 {
 				t.Fatalf("%s: %d of 8 experts survived their own use", name, got)
 			}
-			r.Prefetch([]Guess{{expert.Key{Expert: (token * 7) % 32}, 0.9}, {expert.Key{Expert: (token * 11) % 32}, 0.5}})
+			r.Prefetch([]expert.Guess{{Key: expert.Key{Expert: (token * 7) % 32}, P: 0.9}, {Key: expert.Key{Expert: (token * 11) % 32}, P: 0.5}})
 			r.settle()
 			r.Tick()
 		}
@@ -373,7 +373,7 @@ func TestCancelledIsNotFinished(t *testing.T) {
 	cat := testCatalog(t, 1, 8, 1, 512, 512, 512, 512)
 	for _, seed := range []uint64{1, 2, 3, 4, 5, 6, 7, 8} { // cancel is heard, or not, by chance
 		r := newRig(t, cat, []int{1}, Options{}, fake.Options{Align: 512, Seed: seed, LatencyMin: 1e9, Reorder: true})
-		if r.Prefetch([]Guess{{expert.Key{Expert: 4}, 0.5}}) != 1 {
+		if r.Prefetch([]expert.Guess{{Key: expert.Key{Expert: 4}, P: 0.5}}) != 1 {
 			t.Fatal("refused with a free slot")
 		}
 		r.CancelGuesses()
@@ -382,7 +382,7 @@ func TestCancelledIsNotFinished(t *testing.T) {
 		}
 		r.check()
 		r.mustUse(0, 3) // needs the same slot, so it has to wait
-		if s := r.Stats(); s.Wasted != 1 || s.Reads != 6 {
+		if s := r.Stats(); s.Guess.Cancelled != 1 || s.Reads != 6 {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -391,7 +391,7 @@ func TestCancelledIsNotFinished(t *testing.T) {
 func TestJoin(t *testing.T) {
 	cat := testCatalog(t, 2, 8, 2, 512, 512, 512, 512)
 	r := newRig(t, cat, []int{4}, Options{GuessBytes: 512}, fake.Options{Align: 512, LatencyMin: 1e6})
-	if got := r.Prefetch([]Guess{{expert.Key{Layer: 1, Expert: 2}, 0.5}, {expert.Key{Layer: 1, Expert: 2}, 0.4}}); got != 1 {
+	if got := r.Prefetch([]expert.Guess{{Key: expert.Key{Layer: 1, Expert: 2}, P: 0.5}, {Key: expert.Key{Layer: 1, Expert: 2}, P: 0.4}}); got != 1 {
 		t.Fatalf("accepted %d", got)
 	}
 	if r.pending != 1 {
@@ -399,7 +399,7 @@ func TestJoin(t *testing.T) {
 	}
 	r.mustUse(1, 1, 2)
 	r.expect(0, 1, 1)
-	if s := r.Stats(); s.Reads != 6 || s.Guessed != 1 || s.Useful != 1 || s.Wasted != 0 {
+	if s := r.Stats(); s.Reads != 6 || s.Guess != (GuessStats{Issued: 1, Late: 1}) {
 		t.Errorf("%+v", s)
 	}
 }
@@ -415,10 +415,10 @@ func TestWrongGuessLeavesFirst(t *testing.T) {
 			r.mustUse(1, 0, 1)
 			r.Tick()
 		}
-		if r.Prefetch([]Guess{{expert.Key{Layer: 1, Expert: 7}, 0.3}}) != 1 {
+		if r.Prefetch([]expert.Guess{{Key: expert.Key{Layer: 1, Expert: 7}, P: 0.3}}) != 1 {
 			t.Fatalf("%s: refused a free slot", name)
 		}
-		if r.Prefetch([]Guess{{expert.Key{Layer: 1, Expert: 6}, 0.2}}) != 0 {
+		if r.Prefetch([]expert.Guess{{Key: expert.Key{Layer: 1, Expert: 6}, P: 0.2}}) != 0 {
 			t.Errorf("%s: took a slot hotter than the guess", name)
 		}
 		r.settle()
@@ -427,7 +427,7 @@ func TestWrongGuessLeavesFirst(t *testing.T) {
 		r.mustUse(0, 0, 5) // evicts the guess and nothing else
 		before := r.Stats().Hits
 		r.mustUse(1, 0, 1)
-		if s := r.Stats(); s.Hits != before+2 || s.Wasted != 1 || s.Evictions != 1 {
+		if s := r.Stats(); s.Hits != before+2 || s.Guess.Wasted != 1 || s.Evictions != 1 {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
@@ -458,7 +458,7 @@ func TestNestedAndClosed(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.use(0, 1); !errors.Is(err, ErrClosed) || r.Prefetch([]Guess{{P: 1}}) != 0 {
+	if _, err := r.use(0, 1); !errors.Is(err, ErrClosed) || r.Prefetch([]expert.Guess{{P: 1}}) != 0 {
 		t.Errorf("after Close: %v", err)
 	}
 	r.dead = nil // so that the clean-up can close again
@@ -590,7 +590,7 @@ func TestQuiet(t *testing.T) {
 		}
 		ids, layer, id := make([]int32, 8), 0, int32(0)
 		nothing := func([]expert.Ready) error { return nil }
-		guess := make([]Guess, 1)
+		guess := make([]expert.Guess, 1)
 		allocs := testing.AllocsPerRun(500, func() {
 			for i := range ids {
 				id = (id + 5) % 64
@@ -600,7 +600,7 @@ func TestQuiet(t *testing.T) {
 			if err := p.Use(layer, ids, 4, nothing); err != nil {
 				t.Fatal(err)
 			}
-			guess[0] = Guess{expert.Key{Layer: int32(layer+1) % 4, Expert: id}, 0.5}
+			guess[0] = expert.Guess{Key: expert.Key{Layer: int32(layer+1) % 4, Expert: id}, P: 0.5}
 			p.Prefetch(guess)
 			p.Tick()
 		})

@@ -1,10 +1,32 @@
 package pager
 
+import (
+	"time"
+
+	"github.com/epq-uring/epq-uring/expert"
+)
+
+// restTokens protects what was used lately: a guess takes no slot whose expert was used in this token or the one before.
+const restTokens = 2
+
+// colder is how much less probable than the guess an expert must be to lose its slot to it: guesses are wrong more often
+// than their probability says about experts that others need as well.
+const colder = 0.5
+
+// guessShare: guesses that wait for their layer hold at most one in so many slots of a class.
+const guessShare = 8
+
+// guessed is what is known about the guess in a slot.
+type guessed struct {
+	bytes int64
+	ready time.Time
+}
+
 // Prefetch begins to read experts that may be needed, best first, and returns how many it accepted. It never waits, and
-// takes only free slots and those of experts that are less probable than the guess. What is there or on its way is not
-// accepted again. Guesses are read in the gaps that demands leave; one that its layer passed by without using is the
-// first to leave.
-func (p *Pager) Prefetch(guesses []Guess) (accepted int) {
+// takes only free slots and those of experts that are clearly less probable than the guess and were not used in this or
+// the last token. What is there or on its way is not accepted again. Guesses are read in the gaps that demands leave; one
+// that its layer passed by without using is the first to leave.
+func (p *Pager) Prefetch(guesses []expert.Guess) (accepted int) {
 	if p.dead != nil || p.nextMiss < len(p.missing) {
 		return 0 // a running Use waits for slots itself
 	}
@@ -19,32 +41,85 @@ func (p *Pager) Prefetch(guesses []Guess) (accepted int) {
 	return accepted
 }
 
-func (p *Pager) accept(g Guess) bool {
-	if !p.cat.Valid(g.Key) || !(g.P > 0) || len(p.guesses) == cap(p.guesses) {
+func (p *Pager) accept(g expert.Guess) bool {
+	if !p.cat.Valid(g.Key) || !(g.P > 0) || len(p.guesses) == cap(p.guesses) || p.Has(g.Key) {
 		return false
 	}
-	i := int32(p.cat.Index(g.Key))
-	if p.table[i] >= 0 || p.inflight[i] >= 0 {
+	i, class := int32(p.cat.Index(g.Key)), p.cat.Layers[g.Key.Layer].Class
+	if len(p.free[class]) == 0 && !p.displace(class, min(g.P, 1)) {
 		return false
-	}
-	class := p.cat.Layers[g.Key.Layer].Class
-	if len(p.free[class]) == 0 {
-		n := p.victim(class)
-		if n < 0 || p.history.rate(p.slots[n].index) >= g.P {
-			return false
-		}
-		p.evict(n)
 	}
 	n := p.pop(class)
-	p.wastedRead[n] = 0
-	p.start(n, g.Key, false)
+	p.guessed[n] = guessed{}
+	p.start(n, g.Key, foreseen)
 	p.history.guess[i] = min(g.P, 1)
 	p.guesses = append(p.guesses, i)
-	p.stats.Guessed++
+	p.layers[g.Key.Layer].Issued++
+	p.layers[g.Key.Layer].Held++
 	return true
 }
 
-// passed ends the protection of guesses for a layer that was just used: the wrong ones leave first, and those not even
+// displace evicts the coldest expert of a class if it is cold enough for a guess of probability chance.
+func (p *Pager) displace(class int, chance float32) bool {
+	n := p.victim(class)
+	if n < 0 {
+		return false
+	}
+	h, i := p.history, p.slots[n].index
+	if h.last[i] > 0 && h.token-h.when[i] < restTokens || h.rate(i) > colder*chance {
+		return false
+	}
+	if h.last[i] > 0 {
+		p.stats.Displaced++
+		p.left[i] = 1 + h.token
+	}
+	p.evict(n)
+	return true
+}
+
+// missed notices a miss of what a guess displaced not long ago.
+func (p *Pager) missed(i int32) {
+	if p.left[i] > 0 && p.history.token-p.left[i] < longTokens {
+		p.stats.AskedAgain++
+	}
+	p.left[i] = 0
+}
+
+// guessUsed books a guess that turned out right.
+func (p *Pager) guessUsed(n int32) {
+	s := &p.slots[n]
+	if !s.guess {
+		return
+	}
+	s.guess = false
+	g := &p.layers[s.key.Layer]
+	g.Held--
+	if s.state == reading {
+		g.Late++
+		return
+	}
+	g.Useful++
+	g.Lead += p.now().Sub(p.guessed[n].ready)
+}
+
+// guessGone books a guess that leaves unused.
+func (p *Pager) guessGone(n int32) {
+	s := &p.slots[n]
+	if !s.guess {
+		return
+	}
+	s.guess = false
+	g := &p.layers[s.key.Layer]
+	g.Held--
+	g.WastedBytes += p.guessed[n].bytes
+	if s.state == ready {
+		g.Wasted++
+	} else {
+		g.Cancelled++
+	}
+}
+
+// passed ends the protection of guesses for a layer that was just used: the wrong ones leave first, and those not wholly
 // handed in are dropped.
 func (p *Pager) passed(layer int32) {
 	kept := p.guesses[:0]
@@ -59,7 +134,7 @@ func (p *Pager) passed(layer int32) {
 		p.history.guess[i] = 0
 		if n := p.table[i]; n >= 0 {
 			p.first(n)
-		} else if n := p.inflight[i]; n >= 0 && p.slots[n].submitted == 0 && !p.slots[n].demand {
+		} else if n := p.inflight[i]; n >= 0 && !p.slots[n].demand && p.slots[n].submitted != p.slots[n].full() {
 			p.drop(n, nil)
 		}
 	}
@@ -88,3 +163,38 @@ func (p *Pager) Quiet() error {
 	}
 	return nil
 }
+
+// Has says whether an expert is in the arena or on its way.
+func (p *Pager) Has(k expert.Key) bool {
+	i := p.cat.Index(k)
+	return p.table[i] >= 0 || p.inflight[i] >= 0
+}
+
+// Outlook says what more can be guessed: the bytes of guesses that are still on their way, and into room, per class, how
+// many more experts may be held on a guess.
+func (p *Pager) Outlook(room []int) (onTheirWay int64) {
+	for class := range room {
+		room[class] = max(1, int(p.arena.first[class+1]-p.arena.first[class])/guessShare)
+	}
+	for _, i := range p.guesses {
+		if p.history.guess[i] == 0 {
+			continue
+		}
+		k := p.cat.KeyAt(int(i))
+		room[p.cat.Layers[k.Layer].Class]--
+		if n := p.inflight[i]; n >= 0 && !p.slots[n].demand {
+			onTheirWay += p.cat.ExpertBytes(int(k.Layer))
+		}
+	}
+	return onTheirWay
+}
+
+// Waited says when the last wait for the device ended (the demands before then were served) and how many bytes arrived in
+// all waits, whose time Stats has.
+func (p *Pager) Waited() (last time.Time, bytes int64) { return p.waited, p.waitBytes }
+
+// Pending says whether reads are at the device, whose ends only Poll and waiting notice.
+func (p *Pager) Pending() bool { return p.pending > 0 }
+
+// GuessStats appends the counters of every layer.
+func (p *Pager) GuessStats(to []GuessStats) []GuessStats { return append(to, p.layers...) }

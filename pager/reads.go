@@ -3,7 +3,6 @@ package pager
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/uring"
@@ -68,11 +67,20 @@ func untag(t uint64) (n int32, part int32, gen uint32) {
 // maxSlots is what fits in a tag.
 const maxSlots = 1 << 30
 
+// reason is why an expert is read.
+type reason uint8
+
+const (
+	demanded reason = iota // a Use waits for it
+	foreseen               // a guess of Prefetch
+	warmed                 // it was hot in earlier runs
+)
+
 // start gives a free slot to expert k and queues its reads.
-func (p *Pager) start(n int32, k expert.Key, demand bool) {
+func (p *Pager) start(n int32, k expert.Key, why reason) {
 	s := &p.slots[n]
 	parts := p.cat.Layers[k.Layer].Parts
-	*s = slot{index: int32(p.cat.Index(k)), gen: s.gen, key: k, item: -1, parts: uint8(len(parts)), demand: demand, guess: !demand}
+	*s = slot{index: int32(p.cat.Index(k)), gen: s.gen, key: k, item: -1, parts: uint8(len(parts)), demand: why == demanded, guess: why == foreseen}
 	p.move(n, reading)
 	for i := range parts {
 		piece := p.cat.Piece(k, i)
@@ -190,9 +198,11 @@ func (p *Pager) wait() error {
 	if p.pending == 0 {
 		return p.die(errors.New("it takes no reads although none is in flight"))
 	}
-	from := time.Now()
+	from, bytes := p.now(), p.stats.BytesRead
 	err := p.reap(1)
-	p.stats.WaitTime += time.Since(from)
+	p.waited = p.now()
+	p.stats.WaitTime += p.waited.Sub(from)
+	p.waitBytes += p.stats.BytesRead - bytes
 	return err
 }
 
@@ -211,9 +221,12 @@ func (p *Pager) complete(d uring.Done) {
 	p.stats.Reads++
 	p.stats.BytesRead += int64(d.N)
 	if s.guess {
-		p.wastedRead[n] += int64(d.N)
+		p.guessed[n].bytes += int64(d.N)
 	}
 	if s.state == draining {
+		if !s.demand {
+			p.layers[s.key.Layer].WastedBytes += int64(d.N)
+		}
 		p.freeDrained(n)
 		return
 	}
@@ -228,6 +241,9 @@ func (p *Pager) complete(d uring.Done) {
 	}
 	if s.got == s.full() {
 		p.move(n, ready)
+		if s.guess {
+			p.guessed[n].ready = p.now()
+		}
 	}
 }
 
@@ -265,7 +281,7 @@ func (p *Pager) failed(n, part int32, piece expert.Piece, d uring.Done, err erro
 // of its reads is back. err goes to the Use that waits for it, if one does.
 func (p *Pager) drop(n int32, err error) {
 	s := &p.slots[n]
-	p.wasted(n)
+	p.guessGone(n)
 	if s.item >= 0 && p.useErr == nil {
 		p.useErr = err
 	}
@@ -281,13 +297,4 @@ func (p *Pager) drop(n int32, err error) {
 		}
 	}
 	p.freeDrained(n)
-}
-
-// wasted counts a guess that leaves unused.
-func (p *Pager) wasted(n int32) {
-	if s := &p.slots[n]; s.guess {
-		s.guess = false
-		p.stats.Wasted++
-		p.stats.WastedRead += p.wastedRead[n]
-	}
 }

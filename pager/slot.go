@@ -55,7 +55,7 @@ type slot struct {
 	pending   uint8                  // reads at the device
 	state     state
 	demand    bool  // somebody waits for it
-	guess     bool  // read on a guess and not used yet
+	guess     bool  // read on a guess of Prefetch and not used yet
 	err       error // why it is draining
 }
 

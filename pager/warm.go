@@ -1,10 +1,12 @@
 package pager
 
+import "github.com/epq-uring/epq-uring/expert"
+
 // Warm begins to read experts that were hot in earlier runs into free slots, in the order given, whenever neither demands
-// nor guesses are queued; their P is where the policies' long average starts. They count as guesses, but do not lapse when
+// nor guesses are queued; their P is where the policies' long average starts. They do not lapse when
 // their layer passes, and nothing makes room for them. A later call replaces what was not begun: Warm(nil) ends it. The
 // slice is the pager's until then.
-func (p *Pager) Warm(hot []Guess) {
+func (p *Pager) Warm(hot []expert.Guess) {
 	kept := hot[:0]
 	for _, g := range hot {
 		if !p.cat.Valid(g.Key) || !(g.P > 0) {
@@ -46,9 +48,8 @@ func (p *Pager) startWarm() {
 			continue
 		}
 		n := p.pop(class)
-		p.wastedRead[n] = 0
-		p.start(n, k, false)
-		p.stats.Guessed++
+		p.start(n, k, warmed)
+		p.stats.Warmed++
 		return
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/epq-uring/epq-uring/uring/fake"
 )
 
-func warmUp(t *testing.T, r *rig, hot []Guess) {
+func warmUp(t *testing.T, r *rig, hot []expert.Guess) {
 	t.Helper()
 	r.Warm(hot)
 	for more := true; more; {
@@ -26,14 +26,14 @@ func TestWarm(t *testing.T) {
 	r := newRig(t, cat, []int{6}, Options{}, fake.Options{Align: 512})
 	r.mustUse(0, 6, 7)
 	key := func(layer, id int32) expert.Key { return expert.Key{Layer: layer, Expert: id} }
-	warmUp(t, r, []Guess{{key(0, 0), 0.9}, {key(0, 6), 0.8}, {key(5, 1), 0.8}, {key(1, 1), 0.7}, {key(0, 2), 0.6}, {key(1, 3), 0.5}, {key(1, 4), 0.4}})
-	if s := r.Stats(); s.Guessed != 4 || s.Evictions != 0 || s.Misses != 2 {
+	warmUp(t, r, []expert.Guess{{Key: key(0, 0), P: 0.9}, {Key: key(0, 6), P: 0.8}, {Key: key(5, 1), P: 0.8}, {Key: key(1, 1), P: 0.7}, {Key: key(0, 2), P: 0.6}, {Key: key(1, 3), P: 0.5}, {Key: key(1, 4), P: 0.4}})
+	if s := r.Stats(); s.Warmed != 4 || s.Evictions != 0 || s.Misses != 2 {
 		t.Errorf("after warming: %+v", s)
 	}
 	r.mustUse(0, 6, 7)
 	r.mustUse(1, 1, 3)
 	r.mustUse(0, 0, 2)
-	if s := r.Stats(); s.Hits != 6 || s.Misses != 2 || s.Useful != 4 || s.Wasted != 0 || s.ColdHits != 4 {
+	if s := r.Stats(); s.Hits != 6 || s.Misses != 2 || s.Guess.Issued != 0 || s.ColdHits != 4 {
 		t.Errorf("after uses: %+v", s)
 	}
 	r.mustUse(1, 4, 5)
@@ -46,13 +46,13 @@ func TestWarm(t *testing.T) {
 func TestWarmYields(t *testing.T) {
 	cat := testCatalog(t, 4, 16, 2, 512, 900, 900, 900)
 	r := newRig(t, cat, []int{10}, Options{GuessBytes: 1}, fake.Options{Align: 512})
-	var hot []Guess
+	var hot []expert.Guess
 	for i := range 64 {
-		hot = append(hot, Guess{cat.KeyAt(i), 0.5})
+		hot = append(hot, expert.Guess{Key: cat.KeyAt(i), P: 0.5})
 	}
 	r.Warm(hot)
 	r.mustUse(3, 14, 15)
-	if s := r.Stats(); s.Evictions != 0 || s.Misses != 2 || s.Guessed > 8 {
+	if s := r.Stats(); s.Evictions != 0 || s.Misses != 2 || s.Warmed > 8 {
 		t.Errorf("%+v", s)
 	}
 	r.Warm(nil)

@@ -54,7 +54,7 @@ func visit(t *testing.T, o engine.Options) (logits []float32, line string, s eng
 func TestWarmStart(t *testing.T) {
 	o := engine.Options{Model: copyDemo(t), RAM: "1GiB", Context: 64, UBatch: 16, NoTokenizer: true}
 	want, line, cold := visit(t, o)
-	if cold.Pager.Guessed != 0 || strings.Contains(line, "warm") {
+	if cold.Pager.Warmed != 0 || strings.Contains(line, "warm") {
 		t.Errorf("without a folder: %q, %+v", line, cold.Pager)
 	}
 	o.WarmDir = t.TempDir()
@@ -71,7 +71,7 @@ func TestWarmStart(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: other bits", what)
 		}
-		if s.Pager.Guessed > 0 != warm || !strings.Contains(line, says) || strings.Contains(line, "\n") {
+		if s.Pager.Warmed > 0 != warm || !strings.Contains(line, says) || strings.Contains(line, "\n") {
 			t.Errorf("%s: %q, %+v", what, line, s.Pager)
 		}
 		if all := s.Pager.Hits + s.Pager.Joined + s.Pager.Misses; all != cold.Pager.Misses+cold.Pager.Hits {
