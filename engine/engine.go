@@ -39,6 +39,7 @@ type Engine struct {
 	resident *resident
 	blocks   []*mem.Block
 	image    mem.Image
+	history  []uint32 // what the prefetcher learns in; nil: it learns nothing
 	typeK    gguf.Type
 	typeV    gguf.Type
 
@@ -192,6 +193,9 @@ func (e *Engine) load() error {
 		block.Touch(e.opt.Threads)
 		e.blocks = append(e.blocks, block)
 		*b.to = block.Bytes()
+	}
+	if err := e.allocHistory(); err != nil {
+		return err
 	}
 	if err := e.openRecorder(); err != nil {
 		return err

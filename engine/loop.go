@@ -16,14 +16,15 @@ import (
 // loop owns everything that changes: pager, ring, caches and sessions. It runs on one OS thread, which is also worker 0
 // of the pool and the only thread that may touch the ring. Callers reach it over two channels.
 type loop struct {
-	e      *Engine
-	model  *model.Model
-	pager  *pager.Pager
-	device uring.Device
-	pool   *kernels.Pool
-	limits uring.Limits
-	policy string
-	mapped []int64 // per shard: where the last mapped weight ends
+	e       *Engine
+	model   *model.Model
+	pager   *pager.Pager
+	experts experts
+	device  uring.Device
+	pool    *kernels.Pool
+	limits  uring.Limits
+	policy  string
+	mapped  []int64 // per shard: where the last mapped weight ends
 
 	queue *queue
 	calls chan func() // run between two batches
@@ -79,7 +80,8 @@ func (l *loop) start(memory model.Memory) error {
 	}
 	l.limits = l.device.Limits()
 	e.lost = append(e.lostMemory(), l.limits.Lost...) // the device knows what the files lost
-	po := pager.Options{Policy: e.opt.EvictPolicy, StaleTokens: e.opt.StaleTokens}
+	x := &l.experts
+	po := pager.Options{Policy: e.opt.EvictPolicy, StaleTokens: e.opt.StaleTokens, Started: x.started}
 	if e.sums != nil {
 		po.Verify = e.sums.check
 	}
@@ -89,7 +91,14 @@ func (l *loop) start(memory model.Memory) error {
 	}
 	l.policy = cmp.Or(e.opt.EvictPolicy, pager.DefaultPolicy)
 	l.startWarm()
-	if err := l.model.Bind(e.resident, memory, e.set, l.pool, &experts{l.pager, e.recorder}); err != nil {
+	x.Pager, x.rec, x.width, x.state.Room = l.pager, e.recorder, e.cfg.Width, make([]int, len(e.catalog.Classes))
+	if x.ahead, err = e.newPrefetcher(l.pager); err != nil {
+		return err
+	}
+	if x.ahead != nil {
+		l.pool.Between(x.between)
+	}
+	if err := l.model.Bind(e.resident, memory, e.set, l.pool, x); err != nil {
 		return err
 	}
 	l.pool.PinCaller()
@@ -255,9 +264,11 @@ func (l *loop) fill() int {
 func (l *loop) step() {
 	start := time.Now()
 	err := l.forward()
-	l.busy += time.Since(start)
+	took := time.Since(start)
+	l.busy += took
 	l.forwards++
 	l.endWarm()
+	l.experts.token(len(l.batch.Tokens), took)
 	l.pager.Tick()
 	if r := l.e.recorder; r != nil {
 		r.Batch(len(l.batch.Tokens))

@@ -69,6 +69,7 @@ func (e *Engine) terms(n *needs, physical bool, how string, arena int64) []exper
 		anonymous("recurrent state", n.sizes.Recurrent),
 		anonymous("compute buffers", n.sizes.Scratch),
 		anonymous("vectors", n.sizes.Vectors),
+		anonymous("prefetch history", e.historyBytes()),
 		anonymous("go heap (metadata, tokenizer, requests)", e.heapBytes()),
 	}
 	threads := int64(e.opt.Threads + runtime.GOMAXPROCS(0) + spareThreads)

@@ -34,6 +34,8 @@ type Options struct {
 	KernelPlugin string
 	EvictPolicy  string // "" (the default policy) or a name
 	StaleTokens  int    // for least_stale; 0: its default
+	Prefetch     string // "auto" (default) or another of prefetch.Modes: what is read before it is asked for
+	Future       Future // of "oracle"
 	Resident     string // "auto" (default), "mmap", "copy" or "lock": how the weights outside the experts are held
 	// RequestBytes is what requests in progress may take of the Go heap besides a few small ones: bodies, texts, tokens.
 	RequestBytes int64

@@ -11,6 +11,7 @@ import (
 // Stats count from the start of the engine. Differences of two describe what lay between.
 type Stats struct {
 	Pager    pager.Stats
+	Prefetch PrefetchStats
 	Process  mem.Process
 	Forwards int64         // batches computed
 	Busy     time.Duration // in forward passes, waiting for reads included
@@ -21,6 +22,9 @@ func (e *Engine) Stats() (Stats, error) {
 	var s Stats
 	err := e.loop.do(context.Background(), func() {
 		s.Pager, s.Forwards, s.Busy = e.loop.pager.Stats(), e.loop.forwards, e.loop.busy
+		if a := e.loop.experts.ahead; a != nil {
+			s.Prefetch = PrefetchStats{Stats: a.Stats(), PerLayer: e.loop.pager.GuessStats(nil)}
+		}
 	})
 	if err != nil {
 		return s, err

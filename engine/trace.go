@@ -3,8 +3,6 @@ package engine
 import (
 	"fmt"
 
-	"github.com/epq-uring/epq-uring/expert"
-	"github.com/epq-uring/epq-uring/pager"
 	"github.com/epq-uring/epq-uring/uring"
 )
 
@@ -35,20 +33,3 @@ func (e *Engine) sizes() []int64 {
 	}
 	return s
 }
-
-// experts joins the pager to the model.
-type experts struct {
-	*pager.Pager
-	rec Recorder // may be nil
-}
-
-// Use implements model.Experts.
-func (x *experts) Use(layer int, ids []int32, group int, fn func([]expert.Ready) error) error {
-	if x.rec != nil {
-		x.rec.Use(layer, ids)
-	}
-	return x.Pager.Use(layer, ids, group, fn)
-}
-
-// Hint is where a prefetcher would look; without one nothing is guessed.
-func (*experts) Hint(int, []float32) {}

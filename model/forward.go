@@ -12,6 +12,7 @@ func (m *Model) Forward(b *Batch) error {
 	}
 	m.embedding(b)
 	n := len(b.Tokens)
+	m.experts.Hint(-1, m.s.x[:n*m.Config.Width])
 	for i := range m.layers {
 		l := &m.layers[i]
 		m.tasks.norm = normTask{m: m, weight: l.attnNorm}

@@ -40,12 +40,19 @@ func (t *routeTask) Do(worker, i int) {
 // choose selects the experts of one token by its scores z. They become probabilities where Gating is Sigmoid. It reports
 // false when a score is NaN or +Inf, or when too few are above -Inf.
 func (c *Config) choose(set *kernels.Set, ids []int32, z, choice, bias []float32, w *workerScratch) bool {
+	by := c.selector(set, z, choice, bias, w)
+	return by != nil && topK(ids, by)
+}
+
+// selector returns what experts are selected by, the larger first, -Inf never: z, or choice after filling it; nil when a
+// score is NaN or +Inf.
+func (c *Config) selector(set *kernels.Set, z, choice, bias []float32, w *workerScratch) []float32 {
 	if c.Gating != Sigmoid && bias == nil && c.Groups == 1 {
-		return topK(ids, z)
+		return z
 	}
 	for _, v := range z {
 		if !(v <= math.MaxFloat32) {
-			return false
+			return nil
 		}
 	}
 	copy(choice, z)
@@ -67,9 +74,9 @@ func (c *Config) choose(set *kernels.Set, ids []int32, z, choice, bias []float32
 		}
 	}
 	if c.Groups > 1 && !c.keepGroups(choice, w) {
-		return false
+		return nil
 	}
-	return topK(ids, choice)
+	return choice
 }
 
 // keepGroups puts the choice of experts outside the best groups at -Inf.

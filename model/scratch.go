@@ -54,6 +54,11 @@ type scratch struct {
 	jobPanels  []*kernels.Panel
 	jobHiddens []*kernels.Panel
 
+	foreseen       []float32     // [width] a norm; these four are Foresee's alone
+	foreseenChoice []float32     // [experts]
+	foreseenActs   *kernels.Acts // a column per layer
+	foreseenIn     [ForeseeLayers]*kernels.Panel
+
 	workers []workerScratch
 	logits  []float32 // [LogitRows][vocab]
 }
@@ -163,13 +168,14 @@ func (s *scratch) divide(mem *space, m *Model) {
 	mem.overlay(
 		func() { s.divideAttention(mem, m, f) },
 		func() { s.divideDelta(mem, m, f.y) })
-	s.sharedOut, s.iota = mem.floats(T*c.Width), mem.ints(T*max(c.Used, 1))
+	s.sharedOut, s.iota = mem.floats(T*c.Width), mem.ints(max(T*max(c.Used, 1), ForeseeLayers))
 	for i := range s.iota {
 		s.iota[i] = int32(i)
 	}
 	mem.overlay(
 		func() { s.divideExperts(mem, m, f) },
 		func() { s.dense = mem.beside(T, c.DenseWidth, f.dense) })
+	s.divideForeseen(mem, c, f.in)
 	s.logits = mem.floats(m.opt.LogitRows * m.Vocab())
 	s.workers = make([]workerScratch, m.opt.Threads)
 	for i := range s.workers {

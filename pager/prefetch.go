@@ -189,9 +189,18 @@ func (p *Pager) Outlook(room []int) (onTheirWay int64) {
 	return onTheirWay
 }
 
-// Waited says when the last wait for the device ended (the demands before then were served) and how many bytes arrived in
-// all waits, whose time Stats has.
-func (p *Pager) Waited() (last time.Time, bytes int64) { return p.waited, p.waitBytes }
+// Load says what the device was asked and how long it took.
+type Load struct {
+	Waited    time.Time     // the last wait ended then: the demands before were served
+	WaitTime  time.Duration // all waits
+	WaitBytes int64         // arrived in them
+	BytesRead int64         // arrived in all
+}
+
+// Load returns the counts so far.
+func (p *Pager) Load() Load {
+	return Load{Waited: p.waited, WaitTime: p.stats.WaitTime, WaitBytes: p.waitBytes, BytesRead: p.stats.BytesRead}
+}
 
 // Pending says whether reads are at the device, whose ends only Poll and waiting notice.
 func (p *Pager) Pending() bool { return p.pending > 0 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"path/filepath"
 
 	"github.com/epq-uring/epq-uring/expert"
@@ -127,6 +128,17 @@ type Trace struct {
 
 	uses []use
 	ids  []int32
+}
+
+// Uses goes through the recorded uses in order. The ids belong to the trace.
+func (t *Trace) Uses() iter.Seq2[int, []int32] {
+	return func(yield func(int, []int32) bool) {
+		for _, u := range t.uses {
+			if u.layer >= 0 && !yield(int(u.layer), t.ids[u.from:u.to:u.to]) {
+				return
+			}
+		}
+	}
 }
 
 // use is one record: experts ids[from:to] of a layer, or, with layer -1, the end of a batch.

@@ -67,6 +67,7 @@ func modelFlags() []cli.Flag {
 		pluginFlag(),
 		&cli.StringFlag{Name: "evict-policy", Usage: "which expert makes room: " + strings.Join(pager.Policies(), ", ") + " (default: " + pager.DefaultPolicy + ")", Sources: env("evict-policy", "SDQ_EVICT_POLICY")},
 		&cli.IntFlag{Name: "evict-stale-tokens", Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
+		&cli.StringFlag{Name: "prefetch", Value: "auto", Usage: "experts read before they are asked for: auto (where it pays), on, off, router, history, hybrid, or oracle=`FILE` (a trace of the same run)", Sources: env("prefetch")},
 		&cli.StringFlag{Name: "resident", Value: "auto", Usage: "weights outside the experts: mmap (pages of the file), lock (the same, never dropped), copy (anonymous, huge pages), auto (copy where that costs no expert's place)", Sources: env("resident")},
 		&cli.BoolFlag{Name: "no-warm", Usage: "do not read what was hot in earlier runs first, and keep nothing for later ones", Sources: env("no-warm")},
 		&cli.BoolFlag{Name: "verify", Usage: "compare every read with the checksums that epq-uring verify took down", Sources: env("verify")},
@@ -96,6 +97,9 @@ func options(c *cli.Command) (engine.Options, error) {
 	}
 	if p := o.EvictPolicy; p != "" && !slices.Contains(pager.Policies(), p) {
 		return o, fmt.Errorf("--evict-policy is %q, allowed are %s: %w", p, strings.Join(pager.Policies(), ", "), errUsage)
+	}
+	if err := prefetchOption(c, &o); err != nil {
+		return o, err
 	}
 	switch n := c.Int("ctx-size"); {
 	case n == 0:

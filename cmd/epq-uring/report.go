@@ -41,6 +41,8 @@ type report struct {
 	Retries      int64   `json:"read_retries"`  // reads repeated after an error
 	Failures     int64   `json:"read_failures"` // experts given up
 
+	prefetchReport
+
 	Split timeSplit `json:"time_split"`
 }
 
@@ -55,10 +57,11 @@ func newReport(e *engine.Engine, r engine.Result, before, after engine.Stats) re
 		PromptRate: rate(r.PromptTokens-r.CachedTokens, r.PromptTime), DecodeRate: rate(len(r.Tokens)-1, r.DecodeTime), FirstToken: r.FirstToken.Seconds(),
 		HitRate: p.HitRate(), HitRateCold: p.WarmHitRate(),
 		Evictions: p.Evictions, Budget: e.Plan().Budget, BoundBy: e.Plan().BoundBy, Arena: e.Plan().ArenaBytes, Slots: slots,
-		Backend: e.Backend(), Kernels: e.KernelSet(), Policy: e.Policy(), Prefetch: "off",
+		Backend: e.Backend(), Kernels: e.KernelSet(), Policy: e.Policy(), Prefetch: e.Prefetch(),
 		PeakAnon: after.Process.PeakAnonymous, PeakRSS: after.Process.PeakRSS, Swap: after.Process.Swap,
 		Retries: p.Retries, Failures: p.Failures,
 	}
+	rep.prefetchReport = newPrefetchReport(p, after.Prefetch.Sub(before.Prefetch))
 	if rep.OutputTokens == nil {
 		rep.OutputTokens = []int32{}
 	}
@@ -80,9 +83,9 @@ func rate(n int, d time.Duration) float64 {
 
 // line is the report in one line for people.
 func (r report) line() string {
-	return fmt.Sprintf("prompt %d tokens, %.1f tok/s; answer %d tokens, %.1f tok/s; first after %.2f s; hits %.1f %%, %.2f MiB read per token, %d evictions; waited %.0f %% for I/O",
+	return fmt.Sprintf("prompt %d tokens, %.1f tok/s; answer %d tokens, %.1f tok/s; first after %.2f s; hits %.1f %%, %.2f MiB read per token, %d evictions; waited %.0f %% for I/O; %s",
 		r.PromptTokens, r.PromptRate, len(r.OutputTokens), r.DecodeRate, r.FirstToken, 100*r.HitRate, r.MiBPerToken, r.Evictions,
-		100*r.Split.IOWait/max(r.Split.Compute+r.Split.IOWait+r.Split.Other, 1e-9))
+		100*r.Split.IOWait/max(r.Split.Compute+r.Split.IOWait+r.Split.Other, 1e-9), r.prefetchReport.line())
 }
 
 // details are the figures one a line, in ollama's words.

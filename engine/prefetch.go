@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/epq-uring/epq-uring/expert"
+	"github.com/epq-uring/epq-uring/internal/mem"
+	"github.com/epq-uring/epq-uring/pager"
+	"github.com/epq-uring/epq-uring/prefetch"
+)
+
+// PrefetchStats say what was guessed and what became of it.
+type PrefetchStats struct {
+	prefetch.Stats
+	PerLayer []pager.GuessStats // per MoE layer; their sum is pager.Stats.Guess
+}
+
+// Sub returns what was counted since an earlier reading.
+func (s PrefetchStats) Sub(earlier PrefetchStats) PrefetchStats {
+	s.Stats = s.Stats.Sub(earlier.Stats)
+	for i := range min(len(s.PerLayer), len(earlier.PerLayer)) {
+		s.PerLayer[i] = s.PerLayer[i].Sub(earlier.PerLayer[i])
+	}
+	return s
+}
+
+// Prefetch is the mode asked for.
+func (e *Engine) Prefetch() string { return e.opt.Prefetch }
+
+// learns says whether the mode keeps a history of routes, which is a term of the plan.
+func (e *Engine) learns() bool {
+	switch e.opt.Prefetch {
+	case prefetch.Off, prefetch.Router, prefetch.Oracle:
+		return false
+	}
+	return true
+}
+
+// historyBytes is what that takes.
+func (e *Engine) historyBytes() int64 {
+	if !e.learns() {
+		return 0
+	}
+	return int64(prefetch.HistoryWords(e.catalog)) * 4
+}
+
+// allocHistory makes the memory that the prefetcher learns in.
+func (e *Engine) allocHistory() error {
+	n := e.historyBytes()
+	if n == 0 {
+		return nil
+	}
+	block, err := mem.Alloc("prefetch history", int(n))
+	if err != nil {
+		return err
+	}
+	e.blocks = append(e.blocks, block)
+	e.history = unsafe.Slice((*uint32)(unsafe.Pointer(&block.Bytes()[0])), n/4)
+	return nil
+}
+
+// newPrefetcher makes what guesses for the arena; nil where nothing shall be read ahead.
+func (e *Engine) newPrefetcher(arena prefetch.Arena) (*prefetch.Prefetcher, error) {
+	if e.opt.Prefetch == prefetch.Off {
+		return nil, nil
+	}
+	o := prefetch.Options{Mode: e.opt.Prefetch, Score: e.model.Foresee, Arena: arena, History: e.history}
+	if e.opt.Prefetch == prefetch.Oracle {
+		if e.opt.Future == nil {
+			return nil, fmt.Errorf("engine: --prefetch oracle: no recorded run: %w", ErrOption)
+		}
+		var err error
+		if o.Future, err = e.opt.Future(e.catalog); err != nil {
+			return nil, err
+		}
+	}
+	return prefetch.New(e.catalog, o)
+}
+
+// Future reads the uses of a recorded run of the model of cat, for Options.Prefetch "oracle".
+type Future func(cat *expert.Catalog) ([]prefetch.Use, error)

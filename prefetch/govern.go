@@ -1,0 +1,183 @@
+package prefetch
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Governor finds out while a model runs how many layers ahead guessing pays. It compares the depth in force with a
+// neighbour in pairs of short windows, in the order A B B A, so that what drifts falls on both. What it compares is the
+// time a token waited for the device and spent on guessing, per expert that had to come from the disk: tokens that happen
+// to need more experts count no more than others. A depth wins when the interval of the mean difference lies on its side of 0; at
+// the end of a trial that shows nothing the smaller one stays.
+type Governor struct {
+	most    int
+	depth   int // in force between trials
+	other   int // of the running trial; == depth: none runs
+	rest    int // tokens until the next trial
+	pause   int // tokens between trials: longer each time nothing changed
+	upNext  bool
+	verdict string
+
+	window [2]arm // [0]: depth, [1]: other
+	tokens int    // in the running window
+	phase  int    // windows of the running pair of pairs that are over: A B B A
+	pairs  series
+	empty  int // pairs without a need
+
+	took, cost float64 // seconds, fading: is there anything to gain?
+}
+
+// arm is one window's sum.
+type arm struct {
+	cost   float64 // s
+	needed int
+}
+
+// Figures of a trial, from TestGovernorOnNoise: with costs that differ from token to token by a third, it finds 10 % in
+// nine trials of ten and takes nothing for a gain in one of twenty.
+const (
+	windowTokens = 3
+	minPairs     = 6
+	maxPairs     = 40
+	interval     = 2.6 // standard errors
+	restTokens   = 96
+	restLongest  = 1536
+	leastShare   = 0.01 // of the time: less waiting is not worth a trial
+	shareMemory  = 0.98
+)
+
+// firstTokens go by before the first trial: the calibration must know something.
+const firstTokens = 16
+
+// NewGovernor begins one layer ahead.
+func NewGovernor(most int) *Governor {
+	return &Governor{most: most, depth: 1, other: 1, pause: restTokens, rest: firstTokens, verdict: "nothing was measured yet"}
+}
+
+// Depth is how many layers to look ahead for the next token.
+func (g *Governor) Depth() int {
+	if g.other != g.depth && g.onOther() {
+		return g.other
+	}
+	return g.depth
+}
+
+// onOther says whether the running window is the other depth's: the second and third of four.
+func (g *Governor) onOther() bool { return g.phase == 1 || g.phase == 2 }
+
+// Verdict says in a few words why the depth is what it is.
+func (g *Governor) Verdict() string { return g.verdict }
+
+// Token tells what a token took in all, what of it was waiting and guessing, and how many experts it needed from the disk.
+func (g *Governor) Token(took, cost time.Duration, needed int) {
+	g.took = g.took*shareMemory + took.Seconds()
+	g.cost = g.cost*shareMemory + cost.Seconds()
+	if g.other == g.depth {
+		g.idle()
+		return
+	}
+	a := &g.window[0]
+	if g.onOther() {
+		a = &g.window[1]
+	}
+	a.cost += cost.Seconds()
+	a.needed += needed
+	if g.tokens++; g.tokens < windowTokens {
+		return
+	}
+	g.tokens = 0
+	if g.phase++; g.phase == 2 || g.phase == 4 {
+		g.pair()
+	}
+	g.phase %= 4
+}
+
+// Interrupt forgets the running pair.
+func (g *Governor) Interrupt() {
+	g.window, g.tokens = [2]arm{}, 0
+	g.phase = g.phase / 2 * 2
+}
+
+// idle counts down to the next trial.
+func (g *Governor) idle() {
+	if g.rest--; g.rest > 0 {
+		return
+	}
+	if g.cost < leastShare*g.took {
+		g.rest = restTokens
+		g.verdict = fmt.Sprintf("only %.1f %% of the time goes to waiting", 100*g.cost/max(g.took, 1e-12))
+		g.depth = 0
+		g.other = 0
+		return
+	}
+	up := g.depth < g.most && (g.upNext || g.depth == 0)
+	g.upNext = !g.upNext
+	g.other = g.depth - 1
+	if up {
+		g.other = g.depth + 1
+	}
+	g.window, g.tokens, g.phase, g.pairs, g.empty = [2]arm{}, 0, 0, series{}, 0
+}
+
+// pair compares two windows.
+func (g *Governor) pair() {
+	a, b := g.window[0], g.window[1]
+	g.window = [2]arm{}
+	if a.needed == 0 || b.needed == 0 || a.cost+b.cost == 0 {
+		if g.empty++; g.empty >= maxPairs {
+			g.end(false, "hardly any expert is read")
+		}
+		return
+	}
+	x, y := a.cost/float64(a.needed), b.cost/float64(b.needed)
+	g.pairs.add((x - y) / ((x + y) / 2)) // positive: the other waits less
+	if g.pairs.n < minPairs {
+		return
+	}
+	mean, reach := g.pairs.mean, interval*g.pairs.standardError()
+	said := fmt.Sprintf("%d layers ahead against %d: %+.0f %% waiting per expert read, within %.0f %%, %d pairs of windows",
+		g.other, g.depth, -100*mean, 100*reach, g.pairs.n)
+	switch {
+	case mean > reach:
+		g.end(true, said)
+	case mean < -reach:
+		g.end(false, said)
+	case g.pairs.n >= maxPairs:
+		g.end(g.other < g.depth, said+": no difference")
+	}
+}
+
+// end ends a trial.
+func (g *Governor) end(change bool, why string) {
+	g.verdict = why
+	if change {
+		g.upNext = g.other > g.depth // what helped may help more
+		g.depth = g.other
+		g.pause, g.rest = restTokens, windowTokens
+		return
+	}
+	g.other = g.depth
+	g.rest, g.pause = g.pause, min(2*g.pause, restLongest)
+}
+
+// series is a running mean and variance (Welford 1962).
+type series struct {
+	n        int
+	mean, m2 float64
+}
+
+func (s *series) add(x float64) {
+	s.n++
+	d := x - s.mean
+	s.mean += d / float64(s.n)
+	s.m2 += d * (x - s.mean)
+}
+
+func (s *series) standardError() float64 {
+	if s.n < 2 {
+		return math.Inf(1)
+	}
+	return math.Sqrt(s.m2 / float64(s.n-1) / float64(s.n))
+}
