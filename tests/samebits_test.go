@@ -12,22 +12,23 @@ import (
 	"testing"
 
 	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/kernels"
+	"github.com/epq-uring/epq-uring/prefetch"
 	"github.com/epq-uring/epq-uring/uring"
 	"github.com/epq-uring/epq-uring/uring/fake"
 )
 
 var seed = flag.Uint64("seed", 1, "of random configurations")
 
-// bits computes all logits of a token sequence.
-func bits(t *testing.T, o engine.Options, tokens []int32, batch int) []float32 {
+// bits computes all logits of a token sequence, and says how many experts were read on a guess.
+func bits(t *testing.T, o engine.Options, tokens []int32, batch int) (all []float32, guessed int64) {
 	t.Helper()
 	e, err := engine.Open(context.Background(), o)
 	if err != nil {
 		t.Fatalf("%+v: %v", o, err)
 	}
 	defer e.Close()
-	var all []float32
 	err = e.Rows(context.Background(), tokens, batch, func(_ int, row []float32) error {
 		all = append(all, row...)
 		return nil
@@ -35,10 +36,37 @@ func bits(t *testing.T, o engine.Options, tokens []int32, batch int) []float32 {
 	if err != nil {
 		t.Fatalf("%+v: %v", o, err)
 	}
-	return all
+	s, err := e.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, s.Pager.Guess.Issued
 }
 
-// Rule 2: the logits are the same bit for bit, whatever the arena, policy, device, threads, batch split, kernel set and
+// uses takes down what a run uses, for the oracle.
+type uses []prefetch.Use
+
+func (u *uses) Use(layer int, ids []int32) {
+	*u = append(*u, prefetch.Use{Layer: int32(layer), IDs: slices.Clone(ids)})
+}
+func (*uses) Batch(int)    {}
+func (*uses) Close() error { return nil }
+
+// foreseen makes o guess in a mode; the oracle learns the future from a run of its own.
+func foreseen(t *testing.T, o *engine.Options, mode string, tokens []int32, batch int) {
+	o.Prefetch = mode
+	if mode != prefetch.Oracle {
+		return
+	}
+	var run uses
+	plain := *o
+	plain.Prefetch, plain.WrapDevice = prefetch.Off, nil
+	plain.Record = func(*expert.Catalog, *expert.Plan, []int64) (engine.Recorder, error) { return &run, nil }
+	bits(t, plain, tokens, batch)
+	o.Future = func(*expert.Catalog) ([]prefetch.Use, error) { return run, nil }
+}
+
+// Rule 2: the logits are the same bit for bit, whatever the arena, policy, prefetch, device, threads, batch split, kernel set and
 // repaired faults.
 func TestSameBits(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(*seed, 0))
@@ -56,27 +84,40 @@ func TestSameBits(t *testing.T) {
 				tokens[i] = rnd.Int32N(int32(c.Vocab))
 			}
 			plain := engine.Options{Model: c.path(), RAM: "1GiB", Context: 128, UBatch: 128, Threads: 1, Kernels: "scalar", Backend: "pread", NoTokenizer: true}
-			want := bits(t, plain, tokens, 0)
-			for range 14 {
+			want, _ := bits(t, plain, tokens, 0)
+			p, err := engine.Plan(plain)
+			if err != nil {
+				t.Fatal(err)
+			}
+			guesses := map[string]int64{}
+			for i := range 14 {
 				o := plain
-				o.RAM = pick(rnd, "min", "min", "1GiB")
+				o.RAM = pick(rnd, "min", "half", "half", "1GiB")
 				o.Backend = pick(rnd, "auto", "pread")
 				o.Threads = 1 + rnd.IntN(3)
 				o.Kernels = pick(rnd, kernels.All()...).Name
 				o.EvictPolicy = pick(rnd, "", "lru", "least_stale", "lfu")
-				batch := pick(rnd, 1, 2, 3, 7, 16, 33, 64, 70)
+				batch := pick(rnd, 1, 1, 1, 2, 3, 7, 16, 33, 64, 70)
+				mode := prefetch.Modes()[i%len(prefetch.Modes())]
+				foreseen(t, &o, mode, tokens, batch)
+				if o.RAM == "half" {
+					o.RAM = fmt.Sprint(minimum(t, o) + p.ArenaBytes/2)
+				}
 				faults := rnd.IntN(2) == 0
 				if faults {
 					fs := onceFaults(t, rnd, c.path())
 					o.WrapDevice = func(d uring.Device) uring.Device { return fake.Wrap(d, fake.WrapOptions{Faults: fs}) }
 				}
-				name := fmt.Sprintf("ram %s, %s, -t %d, %s, policy %q, batch %d, faults %v", o.RAM, o.Backend, o.Threads, o.Kernels, o.EvictPolicy, batch, faults)
-				if got := bits(t, o, tokens, batch); !slices.Equal(got, want) {
+				name := fmt.Sprintf("ram %s, %s, -t %d, %s, policy %q, prefetch %s, batch %d, faults %v", o.RAM, o.Backend, o.Threads, o.Kernels, o.EvictPolicy, o.Prefetch, batch, faults)
+				got, guessed := bits(t, o, tokens, batch)
+				if !slices.Equal(got, want) {
 					t.Errorf("%s: other bits", name)
 				}
+				guesses[mode] += guessed
 			}
+			t.Logf("experts read on a guess: %v", guesses)
 			tokens[3]++
-			if slices.Equal(bits(t, plain, tokens, 0), want) {
+			if got, _ := bits(t, plain, tokens, 0); slices.Equal(got, want) {
 				t.Error("another prompt gives the same bits")
 			}
 		})

@@ -12,13 +12,13 @@ import (
 	"github.com/epq-uring/epq-uring/sim"
 )
 
-// A recorded run, replayed under the same budget and policy, hits, misses, evicts and reads exactly what the run did:
+// A recorded run in which nothing was read ahead, replayed under the same budget and policy, hits, misses, evicts and reads exactly what the run did:
 // with arenas from one token's experts to all of them, and batches that name more experts than there are slots.
 func TestReplayIsTheRun(t *testing.T) {
 	for _, ram := range []string{"min", "+3MiB", "+8MiB", "1GiB"} {
 		for _, policy := range pager.Policies() {
 			t.Run(ram+"/"+policy, func(t *testing.T) {
-				o := engine.Options{Model: demoModel, RAM: ram, Context: 256, UBatch: 24, EvictPolicy: policy, Parallel: 2}
+				o := engine.Options{Model: demoModel, RAM: ram, Context: 256, UBatch: 24, EvictPolicy: policy, Parallel: 2, Prefetch: "off"}
 				if ram[0] == '+' {
 					o.RAM = fmt.Sprint(minimum(t, o) + sizeOf(t, ram[1:]))
 				}
