@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/gguf"
 	"github.com/epq-uring/epq-uring/kernels"
+	"github.com/epq-uring/epq-uring/prefetch"
 	"github.com/epq-uring/epq-uring/uring"
 )
 
@@ -86,6 +88,12 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.CacheTypeV == "" {
 		o.CacheTypeV = "f16"
+	}
+	if o.Prefetch == "" {
+		o.Prefetch = prefetch.Auto
+	}
+	if !slices.Contains(prefetch.Modes(), o.Prefetch) {
+		return o, fmt.Errorf("engine: --prefetch is %q, allowed are %s: %w", o.Prefetch, strings.Join(prefetch.Modes(), ", "), ErrOption)
 	}
 	if o.Resident == "" {
 		o.Resident = "auto"

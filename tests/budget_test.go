@@ -109,7 +109,7 @@ func TestResidentSameBits(t *testing.T) {
 	var want []float32
 	for _, how := range []string{"mmap", "copy", "lock", "auto"} {
 		o.Resident = how
-		got, _ := bits(t, o, tokens, 0)
+		got := bits(t, o, tokens, 0)
 		if want == nil {
 			want = got
 		}

@@ -449,7 +449,7 @@ func TestRowsBesideAFault(t *testing.T) {
 	e := openEngine(t, o)
 	tokens := append(slices.Clone(p.others[0]), p.answers[p.others[0][0]]...) // what an answer without the expert was made of
 	tokens = tokens[:len(tokens)-1]
-	want, _ := bits(t, faultOptions(faultModel), tokens, 1)
+	want := bits(t, faultOptions(faultModel), tokens, 1)
 	for range 20 {
 		var got []float32
 		var wg sync.WaitGroup
