@@ -166,7 +166,10 @@ func TestRefusals(t *testing.T) {
 		{"run -m testdata x", 1, "testdata"},
 		{"run -f none.txt", 1, "none.txt"},
 		{"run -hf owner/repo:Q4_K_M x", 2, "-m FILE"},
-		{"run --prefetch history x", 2, "not available"},
+		{"run --prefetch nosuch x", 2, "history, hybrid and oracle=FILE"},
+		{"run --prefetch router=x x", 2, "oracle=FILE"},
+		{"run --prefetch oracle x", 2, "record it with --trace FILE"},
+		{"run --prefetch oracle=/nosuch/trace x", 1, "/nosuch/trace"},
 		{"run --mtp 3 x", 2, "not available"},
 		{"run --draft-ngram on x", 2, "not available"},
 		{"plan --numa interleave", 2, "not available"},
@@ -258,7 +261,8 @@ func TestRunJSON(t *testing.T) {
 	fields(t, m, map[string]any{
 		"text": "", "prompt_tokens": 1, "output_tokens": []any{}, "prompt_tok_s": 1.0, "decode_tok_s": 1.0, "time_to_first_token_s": 1.0,
 		"hit_rate": 1.0, "hit_rate_cold": 1.0, "ssd_mib_per_token": 1.0, "evictions": 1, "budget_bytes": 1, "bound_by": "", "arena_bytes": 1,
-		"arena_slots": 1, "backend": "", "kernels": "", "policy": "", "prefetch": "", "peak_anonymous_bytes": 1, "peak_rss_bytes": 1,
+		"arena_slots": 1, "backend": "", "kernels": "", "policy": "", "prefetch": "", "prefetch_precision": 0.0, "prefetch_recall": 0.0, "prefetch_wasted_bytes": 0,
+		"peak_anonymous_bytes": 1, "peak_rss_bytes": 1,
 		"vm_swap_bytes": 1, "time_split": map[string]any{"compute_s": 1.0, "io_wait_s": 1.0, "other_s": 1.0},
 	})
 	if n := len(m["output_tokens"].([]any)); n != 5 {
