@@ -164,6 +164,7 @@ func (e *Engine) load() error {
 	if e.sums, err = e.openSums(); err != nil {
 		return err
 	}
+	e.lost = e.opt.places.place()
 	if err := e.set.SelfTest(e.types()...); err != nil {
 		return err
 	}
@@ -293,10 +294,17 @@ func (e *Engine) FirstLine() string {
 
 // notes are what not every run has to say.
 func (e *Engine) notes() string {
+	s := ""
 	if e.sums != nil {
-		return ", reads verified" + e.warmNote
+		s = ", reads verified"
 	}
-	return e.warmNote
+	switch nodes := e.opt.places.nodes; {
+	case e.opt.places.mode == mem.Prefer:
+		s += fmt.Sprintf(", NUMA node %d", nodes[0])
+	case len(nodes) > 0:
+		s += fmt.Sprintf(", memory in turn from %d NUMA nodes", len(nodes))
+	}
+	return s + e.warmNote
 }
 
 // LostLine names what the machine refused, why, and how to get it back; "" if nothing.

@@ -69,7 +69,7 @@ func startLoop(e *Engine, memory model.Memory) (*loop, error) {
 func (l *loop) start(memory model.Memory) error {
 	e := l.e
 	var err error
-	if l.pool, err = kernels.NewPool(e.opt.Threads, true); err != nil {
+	if l.pool, err = kernels.NewPool(e.opt.Threads, e.opt.places.cpus); err != nil {
 		return err
 	}
 	if l.device, err = uring.Open(e.files, e.arena.Regions(), uring.Options{Backend: e.opt.Backend}); err != nil {
@@ -79,7 +79,7 @@ func (l *loop) start(memory model.Memory) error {
 		l.device = e.opt.WrapDevice(l.device)
 	}
 	l.limits = l.device.Limits()
-	e.lost = append(e.lostMemory(), l.limits.Lost...) // the device knows what the files lost
+	e.lost = append(append(e.lost, e.lostMemory()...), l.limits.Lost...) // the device knows what the files lost
 	x := &l.experts
 	po := pager.Options{Policy: e.opt.EvictPolicy, StaleTokens: e.opt.StaleTokens, Started: x.started}
 	if e.sums != nil {

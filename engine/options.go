@@ -10,6 +10,7 @@ import (
 
 	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/gguf"
+	"github.com/epq-uring/epq-uring/internal/mem"
 	"github.com/epq-uring/epq-uring/kernels"
 	"github.com/epq-uring/epq-uring/prefetch"
 	"github.com/epq-uring/epq-uring/uring"
@@ -26,6 +27,7 @@ type Options struct {
 	Batch      int    // tokens a prompt is fed in before others get a turn; default 2048
 	UBatch     int    // tokens of one forward pass; default 512
 	Threads    int    // default: the CPU quota
+	NUMA       string // "interleave" (default with several nodes), "bind" or "off"
 	Parallel   int    // sequences side by side; default 1
 	Queue      int    // requests that may wait; default 64
 	CacheTypeK string // "f16" (default), "f32", "q8_0"
@@ -56,6 +58,8 @@ type Options struct {
 
 	// WrapDevice lets tests put faults and delays between pager and disk.
 	WrapDevice func(uring.Device) uring.Device
+
+	places places
 }
 
 const (
@@ -77,8 +81,10 @@ func (o Options) withDefaults() (Options, error) {
 	def(&o.UBatch, defaultUBatch)
 	def(&o.Parallel, 1)
 	def(&o.Queue, defaultQueue)
-	if o.Threads == 0 {
-		o.Threads, _ = kernels.DefaultThreads()
+	quota, _ := kernels.DefaultThreads()
+	var err error
+	if o.places, o.Threads, err = placesFor(o.NUMA, mem.Nodes(), kernels.AllowedCPUs(), o.Threads, quota); err != nil {
+		return o, err
 	}
 	if o.RAM == "" {
 		o.RAM = "auto"

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,18 +99,16 @@ type sleeper struct {
 	_      [48]byte
 }
 
-// NewPool starts threads-1 workers, 1 <= threads <= 1024. With pin each is bound to one of the CPUs this process may use,
-// fast ones and one per core first, and PinCaller binds worker 0. When the system refuses, or threads outnumber the CPUs
-// allowed, the pool works unpinned and Pinned reports false.
-func NewPool(threads int, pin bool) (*Pool, error) {
+// NewPool starts threads-1 workers, 1 <= threads <= 1024. Each is bound to one of cpus, in their order (AllowedCPUs), and
+// PinCaller binds worker 0. When the system refuses, or threads outnumber cpus, the pool works unpinned and Pinned reports
+// false.
+func NewPool(threads int, cpus []int) (*Pool, error) {
 	if threads < 1 || threads > 1024 {
 		return nil, fmt.Errorf("%w: %d workers asked for, 1 to 1024 are possible", ErrThreads, threads)
 	}
 	p := &Pool{workers: make([]*sleeper, threads-1), shares: make([]share, threads)}
-	if pin {
-		if cpus := allowedCPUs(); len(cpus) >= threads {
-			p.cpus = cpus[:threads]
-		}
+	if len(cpus) >= threads {
+		p.cpus = slices.Clone(cpus[:threads])
 	}
 	started := make(chan error, threads)
 	p.ended.Add(threads - 1)

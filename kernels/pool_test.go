@@ -36,7 +36,7 @@ func newCounts(units, threads int) *counts {
 func TestPoolRunsEachUnitOnce(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, threads := range []int{1, 2, 5} {
-		p, err := NewPool(threads, false)
+		p, err := NewPool(threads, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func onAll(p *Pool, fn func(worker int)) {
 
 func TestPoolWorkersWakeAfterParking(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	p, err := NewPool(3, false)
+	p, err := NewPool(3, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestPoolWorkersWakeAfterParking(t *testing.T) {
 }
 
 func TestPoolPinsEachWorkerToItsOwnCPU(t *testing.T) {
-	cpus := allowedCPUs()
+	cpus := AllowedCPUs()
 	if len(cpus) < 2 {
 		t.Skip("one CPU allowed")
 	}
@@ -108,7 +108,7 @@ func TestPoolPinsEachWorkerToItsOwnCPU(t *testing.T) {
 	go func() { // this goroutine's thread ends bound, with the goroutine
 		defer close(done)
 		runtime.LockOSThread()
-		p, err := NewPool(2, true)
+		p, err := NewPool(2, AllowedCPUs())
 		if err != nil {
 			t.Error(err)
 			return
@@ -143,7 +143,7 @@ func TestPoolPinsEachWorkerToItsOwnCPU(t *testing.T) {
 }
 
 func TestPoolDoesNotAllocate(t *testing.T) {
-	p, err := NewPool(2, false)
+	p, err := NewPool(2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,11 +166,11 @@ func (n *nested) Do(_, _ int) {
 
 func TestPoolMisuse(t *testing.T) {
 	for _, n := range []int{-1, 0, 1025} {
-		if _, err := NewPool(n, false); !errors.Is(err, ErrThreads) {
+		if _, err := NewPool(n, nil); !errors.Is(err, ErrThreads) {
 			t.Errorf("%d threads: %v", n, err)
 		}
 	}
-	p, err := NewPool(1, false)
+	p, err := NewPool(1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func BenchmarkHandOver(b *testing.B) {
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
-		p, err := NewPool(min(2, len(allowedCPUs())), true)
+		p, err := NewPool(min(2, len(AllowedCPUs())), AllowedCPUs())
 		if err != nil {
 			b.Error(err)
 			return
@@ -297,7 +297,7 @@ func BenchmarkMeet(b *testing.B) {
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
-		p, err := NewPool(min(2, len(allowedCPUs())), true)
+		p, err := NewPool(min(2, len(AllowedCPUs())), AllowedCPUs())
 		if err != nil {
 			b.Error(err)
 			return
@@ -336,7 +336,7 @@ func (c *count) Do(int, int) { c.units.Add(1) }
 
 func TestBetween(t *testing.T) {
 	for _, threads := range []int{1, 3} {
-		p, err := NewPool(threads, false)
+		p, err := NewPool(threads, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

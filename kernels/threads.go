@@ -146,9 +146,9 @@ var startCPUs = func() (set unix.CPUSet) {
 	return set
 }()
 
-// allowedCPUs returns the CPUs this process may run on, in the order workers should take them: first threads of cores
+// AllowedCPUs returns the CPUs this process may run on, in the order workers should take them: first threads of cores
 // before second ones, among these fast cores before slow ones.
-func allowedCPUs() []int {
+func AllowedCPUs() []int {
 	var cpus []int
 	speed, best := map[int]int{}, 0
 	for c := range len(startCPUs) * 64 {

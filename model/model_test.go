@@ -93,7 +93,7 @@ func load(t testing.TB, name string, opt Options) *Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool, err := kernels.NewPool(opt.Threads, false)
+	pool, err := kernels.NewPool(opt.Threads, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

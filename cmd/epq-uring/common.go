@@ -65,6 +65,7 @@ func modelFlags() []cli.Flag {
 		&cli.StringFlag{Name: "backend", Value: "auto", Usage: "I/O path: auto, ring, pread, null (reads nothing: for measuring)", Sources: env("backend")},
 		&cli.StringFlag{Name: "kernels", Usage: "kernel set: scalar, avx2, avxvnni, avx512, neon (default: the best)", Sources: env("kernels")},
 		pluginFlag(),
+		&cli.StringFlag{Name: "numa", Usage: "on machines with several memory nodes: interleave (default), bind or off", Sources: env("numa", "LLAMA_ARG_NUMA")},
 		&cli.StringFlag{Name: "evict-policy", Usage: "which expert makes room: " + strings.Join(pager.Policies(), ", ") + " (default: " + pager.DefaultPolicy + ")", Sources: env("evict-policy", "SDQ_EVICT_POLICY")},
 		&cli.IntFlag{Name: "evict-stale-tokens", Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
 		&cli.StringFlag{Name: "prefetch", Value: "auto", Usage: "experts read before they are asked for: auto (where it pays), on, off, router, history, hybrid, or oracle=`FILE` (a trace of the same run)", Sources: env("prefetch")},
@@ -89,7 +90,7 @@ func options(c *cli.Command) (engine.Options, error) {
 	}
 	o := engine.Options{
 		Model: c.String("model"), RAM: c.String("ram"), Threads: c.Int("threads"), Batch: c.Int("batch-size"), UBatch: c.Int("ubatch-size"),
-		CacheTypeK: c.String("cache-type-k"), CacheTypeV: c.String("cache-type-v"), Backend: c.String("backend"), Kernels: c.String("kernels"), KernelPlugin: c.String("kernel-plugin"),
+		CacheTypeK: c.String("cache-type-k"), CacheTypeV: c.String("cache-type-v"), Backend: c.String("backend"), Kernels: c.String("kernels"), KernelPlugin: c.String("kernel-plugin"), NUMA: c.String("numa"),
 		EvictPolicy: c.String("evict-policy"), StaleTokens: c.Int("evict-stale-tokens"), Verify: c.Bool("verify"), Sums: c.String("sums"), Resident: c.String("resident"),
 	}
 	if !slices.Contains([]string{"auto", "ring", "pread", "null"}, o.Backend) {

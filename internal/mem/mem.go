@@ -74,6 +74,12 @@ func (b *Block) place() error {
 		trim(b.base, b.mapped)
 		return fmt.Errorf("mprotect: %w", err)
 	}
+	if p := current.Load(); p != nil {
+		if err := p.bind(b); err != nil {
+			trim(b.base, b.mapped)
+			return err
+		}
+	}
 	if align == hugePage {
 		_ = unix.Madvise(b.all(), unix.MADV_HUGEPAGE) // a wish: without it everything works, slower
 	}
