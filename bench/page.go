@@ -61,15 +61,23 @@ func (r *Report) headlines() []headline {
 type measure struct {
 	title, unit string
 	top         float64
-	value       func(Cell) float64
-	interval    func(Cell) *Interval
+	value       func(Measured) float64
 }
 
 var measures = []measure{
-	{"Decode, tokens per second", "", 0, func(c Cell) float64 { return c.DecodeRate }, func(c Cell) *Interval { return c.DecodeCI }},
-	{"Prompt, tokens per second", "", 0, func(c Cell) float64 { return c.PromptRate }, func(c Cell) *Interval { return c.PromptCI }},
-	{"Hits, per cent of expert uses", " %", 100, func(c Cell) float64 { return 100 * c.HitRate }, nil},
-	{"Read from the SSD, MiB per token", "", 0, func(c Cell) float64 { return c.MiBPerToken }, nil},
+	{"Decode, tokens per second", "", 0, func(m Measured) float64 { return m.DecodeRate }},
+	{"Prompt, tokens per second", "", 0, func(m Measured) float64 { return m.PromptRate }},
+	{"Hits, per cent of expert uses", " %", 100, func(m Measured) float64 { return 100 * m.HitRate }},
+	{"Read from the SSD, MiB per token", "", 0, func(m Measured) float64 { return m.MiBPerToken }},
+}
+
+// extent is the slowest and the fastest run: what is drawn around a median, for an interval of few runs would dwarf it.
+func (m measure) extent(c Cell) (low, high float64) {
+	runs := column(ran(c.Samples), func(s Sample) float64 { return m.value(s.Measured) })
+	if len(runs) < 2 {
+		return 0, 0
+	}
+	return slices.Min(runs), slices.Max(runs)
 }
 
 // charts draws each measure over the budget, or as bars where there is but one budget, and where the time went.
@@ -112,10 +120,8 @@ func (r *Report) curve(m measure, cells []Cell) chart.Lines {
 			at[name] = i
 			l.Series = append(l.Series, chart.Series{Name: name})
 		}
-		p := chart.Point{X: float64(c.RAMBytes), Y: m.value(c), Tick: expert.FormatBytes(c.RAMBytes)}
-		if m.interval != nil && m.interval(c) != nil {
-			p.Low, p.High = m.interval(c).Low, m.interval(c).High
-		}
+		p := chart.Point{X: float64(c.RAMBytes), Y: m.value(c.Measured), Tick: expert.FormatBytes(c.RAMBytes)}
+		p.Low, p.High = m.extent(c)
 		l.Series[i].Points = append(l.Series[i].Points, p)
 	}
 	for _, s := range l.Series {
@@ -141,10 +147,11 @@ func (r *Report) lineName(c Cell) string {
 func (r *Report) bars(m measure, cells []Cell) chart.Bars {
 	b := chart.Bars{Title: m.title}
 	for _, c := range cells {
-		bar := chart.Bar{Label: r.Label(c), Parts: []float64{m.value(c)}, Text: figure(m.value(c)) + m.unit}
-		if m.interval != nil && m.interval(c) != nil {
-			bar.Low, bar.High = m.interval(c).Low, m.interval(c).High
-			bar.Text += " (" + interval(m.interval(c)) + ")"
+		v := m.value(c.Measured)
+		bar := chart.Bar{Label: r.Label(c), Parts: []float64{v}, Text: figure(v) + m.unit}
+		if low, high := m.extent(c); low < high {
+			bar.Low, bar.High = low, high
+			bar.Text += " (" + figure(low) + ".." + figure(high) + ")"
 		}
 		b.Bars = append(b.Bars, bar)
 	}

@@ -25,8 +25,12 @@ func (r *Report) Tables() []Table {
 	for _, c := range r.Cells {
 		label := r.Label(c)
 		if c.Runs == 0 {
-			speed.Rows = append(speed.Rows, fill(len(speed.Header), label, "failed"))
-			inner.Rows = append(inner.Rows, fill(len(inner.Header), label, "failed"))
+			why := "failed"
+			if c.Failed == 0 {
+				why = "not run"
+			}
+			speed.Rows = append(speed.Rows, fill(len(speed.Header), label, why))
+			inner.Rows = append(inner.Rows, fill(len(inner.Header), label, why))
 			continue
 		}
 		speed.Rows = append(speed.Rows, []string{label, figure(c.DecodeRate), interval(c.DecodeCI), c.DecodeAgainst.text(), figure(c.PromptRate), interval(c.PromptCI),

@@ -29,7 +29,7 @@ func benchCommand() *cli.Command {
 		Description: "epq-uring bench -m model.gguf --ram 4GiB,8GiB --prefetch both -p 128 -n 48 --html bench.html\n" +
 			"epq-uring bench -m model.gguf --ram 8GiB --cap cgroup --policy auto,lru --repeat 7 --json a.json\n" +
 			"epq-uring bench compare a.json b.json",
-		Flags: append(modelFlagsBut("ram", "ram-budget-mb", "threads", "evict-policy", "prefetch", "no-warm", "json"),
+		Flags: append(modelFlagsBut("ram", "threads", "evict-policy", "prefetch", "no-warm", "json"),
 			&cli.StringFlag{Name: "prefetch", Value: "auto", Usage: "ways to read ahead with commas (`LIST`); both: off,on", Sources: env("prefetch")},
 			&cli.StringFlag{Name: "ram", Value: "auto", Usage: "budgets with commas (`LIST`): sizes, auto, min", Sources: env("ram")},
 			&cli.StringFlag{Name: "policy", Aliases: []string{"evict-policy"}, Value: pager.DefaultPolicy, Usage: "eviction policies with commas (`LIST`): " + strings.Join(pager.Policies(), ", "), Sources: env("evict-policy", "SDQ_EVICT_POLICY")},
@@ -105,6 +105,9 @@ func benchmark(ctx context.Context, c *cli.Command) error {
 	bar := newCountBar(c, len(arms)*runs)
 	samples, ended := bench.Run(ctx, l, arms, runs, func(done, _ int, a bench.Arm) { bar.set(done, a.Prefetch+" "+a.RAM+" "+a.Policy) })
 	bar.done()
+	if ended != nil && !slices.ContainsFunc(samples, func(s []bench.Sample) bool { return len(s) > 0 }) {
+		return ended // nothing to tell
+	}
 	rep.Seconds = time.Since(rep.Started).Seconds()
 	for i, a := range arms {
 		rep.Cells = append(rep.Cells, bench.NewCell(a, l.Command(a), samples[i]))
@@ -135,7 +138,7 @@ func arms(c *cli.Command) ([]bench.Arm, error) {
 		t = strconv.Itoa(n)
 	}
 	var all []bench.Arm
-	for _, ram := range list(c.String("ram")) {
+	for _, ram := range list(ramOf(c)) {
 		if ram != "auto" && ram != "min" {
 			if _, err := engine.ParseSize(ram); err != nil {
 				return nil, fmt.Errorf("--ram: %w", err)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Point is one measured value. Low and High are the ends of its interval; both 0: none is drawn.
+// Point is one measured value. Low and High are the ends of the range around it; both 0: none is drawn.
 type Point struct {
 	X, Y      float64
 	Low, High float64
@@ -36,6 +36,7 @@ type Lines struct {
 const (
 	width, height            = 760, 380
 	left, top, right, bottom = 62, 36, 170, 52
+	inset                    = 24 // of the outermost points
 )
 
 // SVG draws the chart.
@@ -47,7 +48,7 @@ func (l Lines) SVG() string {
 		if high == low {
 			return left + float64(width-left-right)/2
 		}
-		return left + (v-low)/(high-low)*(width-left-right)
+		return left + inset + (v-low)/(high-low)*(width-left-right-2*inset)
 	}
 	y := func(v float64) float64 { return top + (1-v/most)*(height-top-bottom) }
 	var s strings.Builder
@@ -118,7 +119,7 @@ func (l Lines) ticks() map[float64]string {
 type Bar struct {
 	Label     string
 	Parts     []float64
-	Low, High float64 // ends of the interval of the whole; both 0: none
+	Low, High float64 // ends of the range of the whole; both 0: none
 	Text      string  // stands after the bar
 }
 

@@ -30,8 +30,8 @@ func TestLines(t *testing.T) {
 	if n := strings.Count(s, "<circle"); n != 3 {
 		t.Errorf("%d points of 3", n)
 	}
-	// The axis goes from 62 to 590 and from 36 (100 %) to 328 (0 %).
-	for _, want := range []string{`points="62.0,328.0 590.0,36.0"`, `points="326.0,182.0"`, "a &lt; b &amp; c", "&lt;here&gt;", ">100 %<", `fill="white"`} {
+	// The points go from 86 to 566 and from 36 (100 %) to 328 (0 %).
+	for _, want := range []string{`points="86.0,328.0 566.0,36.0"`, `points="326.0,182.0"`, "a &lt; b &amp; c", "&lt;here&gt;", ">100 %<", `fill="white"`} {
 		if !strings.Contains(s, want) {
 			t.Errorf("no %s in %s", want, s)
 		}
