@@ -49,6 +49,8 @@ type Measured struct {
 	PrefetchRecall    float64 `json:"prefetch_recall"`
 	PrefetchWasted    int64   `json:"prefetch_wasted_bytes"`
 
+	Ahead *Ahead `json:"prefetch_details,omitempty"` // nil: nothing was to be read ahead
+
 	Budget   int64     `json:"budget_bytes"`
 	BoundBy  string    `json:"bound_by"`
 	Arena    int64     `json:"arena_bytes"`
@@ -69,6 +71,25 @@ type Measured struct {
 	Cached      int64  `json:"cached_bytes"`      // of the model in the page cache when the run began
 	GroupPeak   int64  `json:"group_peak_bytes"`  // of the memory group, where there was one
 	PrefetchRan string `json:"prefetch_ran"`      // what the run says of its prefetch
+}
+
+// Ahead is what became of the experts read ahead.
+type Ahead struct {
+	Predictor string       `json:"predictor"`
+	Depth     int          `json:"layers_ahead"`
+	Reason    string       `json:"reason"` // of this depth
+	Issued    int64        `json:"issued"`
+	Useful    int64        `json:"useful"`
+	Late      int64        `json:"late"`
+	Wasted    int64        `json:"wasted"`
+	Cancelled int64        `json:"cancelled"`
+	Layers    []AheadLayer `json:"layers"`
+}
+
+// AheadLayer is one MoE layer: the share of its experts that was named one ("1") or two layers ahead ("2") or before the
+// token began ("before"), among as many names as a token uses experts and among twice as many.
+type AheadLayer struct {
+	Recall map[string][2]float64 `json:"recall"`
 }
 
 // Sample is one run of a cell.

@@ -171,6 +171,9 @@ func TestPage(t *testing.T) {
 		if len(list) == 3 {
 			r.Cells[2].RAMBytes = 4 << 30
 		}
+		if len(list) == 2 {
+			r.Cells[1].Ahead = &Ahead{Layers: []AheadLayer{{Recall: map[string][2]float64{"1": {0.5, 0.7}}}, {}}}
+		}
 		var b bytes.Buffer
 		if err := r.WriteHTML(&b); err != nil {
 			t.Fatal(err)
@@ -184,11 +187,10 @@ func TestPage(t *testing.T) {
 			}
 		}
 		s := b.String()
-		if n := strings.Count(s, "<svg"); n != 5 {
-			t.Errorf("%d charts", n)
-		}
-		if curves := strings.Count(s, "<circle"); curves > 0 != (len(list) == 3) {
-			t.Errorf("%d arms, %d points", len(list), curves)
+		// Four figures over the budget, or as bars where it is one; the time; and how well each layer was predicted.
+		want := map[int][2]int{1: {5, 0}, 2: {6, 1}, 3: {5, 4 * 3}}[len(list)]
+		if charts, points := strings.Count(s, "<svg"), strings.Count(s, "<circle"); charts != want[0] || points != want[1] {
+			t.Errorf("%d arms: %d charts with %d points, want %v", len(list), charts, points, want)
 		}
 		s = strings.ReplaceAll(s, "http://www.w3.org/2000/svg", "")
 		if found := regexp.MustCompile(`https?:|<script|<link|<img|src=|@import|url\(`).FindString(s); found != "" {

@@ -106,7 +106,38 @@ func (r *Report) charts() []string {
 		t := c.Split
 		split.Bars = append(split.Bars, chart.Bar{Label: r.Label(c), Parts: []float64{t.Compute, t.IOWait, t.Other}, Text: figure(t.Compute+t.IOWait+t.Other) + " s"})
 	}
-	return append(svg, split.SVG())
+	svg = append(svg, split.SVG())
+	if l := r.recall(cells); len(l.Series) > 0 {
+		svg = append(svg, l.SVG())
+	}
+	return svg
+}
+
+// recall is a line per cell that predicts experts: how well, layer by layer.
+func (r *Report) recall(cells []Cell) chart.Lines {
+	l := chart.Lines{Title: "Experts named one layer ahead, per cent", X: "MoE layer", Unit: " %", Top: 100}
+	for _, c := range cells {
+		if c.Ahead == nil {
+			continue
+		}
+		s := chart.Series{Name: r.Label(c)}
+		every := len(c.Ahead.Layers)/16 + 1
+		for i, layer := range c.Ahead.Layers {
+			share, ok := layer.Recall["1"]
+			if !ok {
+				continue
+			}
+			p := chart.Point{X: float64(i), Y: 100 * share[0], Hint: fmt.Sprintf("%s, layer %d: %s %%", s.Name, i, percent(share[0]))}
+			if i%every == 0 {
+				p.Tick = fmt.Sprint(i)
+			}
+			s.Points = append(s.Points, p)
+		}
+		if len(s.Points) > 0 {
+			l.Series = append(l.Series, s)
+		}
+	}
+	return l
 }
 
 func (r *Report) curve(m measure, cells []Cell) chart.Lines {

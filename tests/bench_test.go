@@ -49,7 +49,7 @@ func TestBench(t *testing.T) {
 	if rep.Cells[0].Policy != "lru" || rep.Cells[1].Policy != "lfu" || rep.Cells[1].DecodeAgainst == nil || len(rep.Llama) != 8 {
 		t.Errorf("%+v", rep.Cells[1])
 	}
-	if b, err := os.ReadFile(page); err != nil || strings.Count(string(b), "<svg") != 5 {
+	if b, err := os.ReadFile(page); err != nil || strings.Count(string(b), "<svg") != 6 {
 		t.Error(err, len(b))
 	}
 }

@@ -13,7 +13,7 @@ import (
 type Point struct {
 	X, Y      float64
 	Low, High float64
-	Tick      string // what stands below the axis at X
+	Tick      string // what stands below the axis at X; "": nothing
 	Hint      string // shown when the mouse rests on the point; "": the value
 }
 
@@ -109,7 +109,9 @@ func (l Lines) ticks() map[float64]string {
 	t := map[float64]string{}
 	for _, s := range l.Series {
 		for _, p := range s.Points {
-			t[p.X] = p.Tick
+			if p.Tick != "" {
+				t[p.X] = p.Tick
+			}
 		}
 	}
 	return t
