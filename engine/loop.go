@@ -72,7 +72,7 @@ func (l *loop) start(memory model.Memory) error {
 	if l.pool, err = kernels.NewPool(e.opt.Threads, e.opt.places.cpus); err != nil {
 		return err
 	}
-	if l.device, err = uring.Open(e.files, e.arena.Regions(), uring.Options{Backend: e.opt.Backend}); err != nil {
+	if l.device, err = uring.Open(e.files, e.arena.Regions(), uring.Options{Backend: e.opt.Backend, PrefetchBytes: e.opt.InFlight}); err != nil {
 		return err
 	}
 	if e.opt.WrapDevice != nil {
@@ -81,7 +81,7 @@ func (l *loop) start(memory model.Memory) error {
 	l.limits = l.device.Limits()
 	e.lost = append(append(e.lost, e.lostMemory()...), l.limits.Lost...) // the device knows what the files lost
 	x := &l.experts
-	po := pager.Options{Policy: e.opt.EvictPolicy, StaleTokens: e.opt.StaleTokens, Started: x.started}
+	po := pager.Options{Policy: e.opt.EvictPolicy, StaleTokens: e.opt.StaleTokens, GuessBytes: e.opt.InFlight, Started: x.started}
 	if e.sums != nil {
 		po.Verify = e.sums.check
 	}

@@ -36,6 +36,7 @@ type Options struct {
 	Kernels    string // "" (the plug-in's, else the best) or a set's name
 	// KernelPlugin is a shared object with a set of kernels; "": none.
 	KernelPlugin string
+	InFlight     int    // bytes in flight that keep the disk busy, up to which guesses are read; 0: uring.DefaultInFlight
 	EvictPolicy  string // "" (the default policy) or a name
 	StaleTokens  int    // for least_stale; 0: its default
 	Prefetch     string // "auto" (default) or another of prefetch.Modes: what is read before it is asked for

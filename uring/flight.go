@@ -9,11 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefetchWindow bounds what flies when a Prefetch is started: the disk is busy with 4 MB and serves in order, so a guess
-// beyond that gains nothing and delays the demand that comes after it (576 KiB reads: full bandwidth at 3 to 4 MB in
-// flight, latency in line with depth above).
-const prefetchWindow = 4 << 20
-
 // kernel is the ring as the device sees it; tests put faults between the two.
 type kernel interface {
 	// push adds a request for file number file: len(target) bytes at offset. False: the submission queue is full.
@@ -39,6 +34,7 @@ type ringDevice struct {
 	owner  int // the thread that opened the ring
 	flying int
 	bytes  int   // of what flies
+	window int   // a Prefetch is started while bytes is below: more gains nothing and delays the demand that comes after it
 	dead   error // why the ring is of no more use
 }
 
@@ -110,7 +106,7 @@ func (d *ringDevice) Wait(least int, done []Done) (int, error) {
 // start moves reads from queued to in flight.
 func (d *ringDevice) start() {
 	for {
-		at, ok := d.take(d.bytes < prefetchWindow)
+		at, ok := d.take(d.bytes < d.window)
 		if !ok {
 			return
 		}

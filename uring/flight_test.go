@@ -41,7 +41,7 @@ func ringOn(t *testing.T, files *Files, region []byte, depth int) (*ringDevice, 
 	t.Helper()
 	needRing(t)
 	runtime.LockOSThread()
-	d, refused, err := openRingDevice(newQueue(files, [][]byte{region}, depth), Limits{Depth: depth}, setupFlags)
+	d, refused, err := openRingDevice(newQueue(files, [][]byte{region}, depth), Limits{Depth: depth}, Options{PrefetchBytes: DefaultInFlight})
 	if err != nil || refused != nil {
 		t.Fatal(err, refused)
 	}
@@ -323,7 +323,7 @@ func TestPrefetchWaits(t *testing.T) {
 	runtime.LockOSThread()
 	files, _ := oneFile(t, 4096)
 	k := &script{}
-	d := &ringDevice{queue: newQueue(files, [][]byte{make([]byte, 16<<20)}, 16), kernel: k, owner: unix.Gettid()}
+	d := &ringDevice{queue: newQueue(files, [][]byte{make([]byte, 16<<20)}, 16), kernel: k, owner: unix.Gettid(), window: DefaultInFlight}
 	read := func(tag uint64, class Class) Read {
 		return Read{Length: 1 << 20, Need: 1 << 20, RegionOffset: int64(tag) << 20, Tag: tag, Class: class}
 	}
@@ -368,7 +368,7 @@ func TestInFlightBounded(t *testing.T) {
 	runtime.LockOSThread()
 	files, _ := oneFile(t, 4096)
 	k := &script{}
-	d := &ringDevice{queue: newQueue(files, [][]byte{make([]byte, 2<<20)}, 4), kernel: k, owner: unix.Gettid()}
+	d := &ringDevice{queue: newQueue(files, [][]byte{make([]byte, 2<<20)}, 4), kernel: k, owner: unix.Gettid(), window: DefaultInFlight}
 	r := Read{Length: 1 << 20, Need: 1 << 20}
 	left, finished := 100, 0
 	var done [3]Done

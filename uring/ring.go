@@ -24,6 +24,7 @@ type ring struct {
 	fds     []int32
 	files   bool  // fds are registered
 	buffers bool  // regions are registered
+	polled  bool  // the kernel takes requests by itself
 	first   []int // per region, the number of its first registered piece
 	shift   int   // a piece has 1 << shift bytes
 	regions [][]byte
@@ -46,12 +47,15 @@ var setupFlags = []uint32{
 	0,
 }
 
+// pollFlags are those of a ring that the kernel polls; DEFER_TASKRUN excludes it.
+var pollFlags = []uint32{giouring.SetupSQPoll | giouring.SetupSingleIssuer, giouring.SetupSQPoll}
+
 // openRing makes a ring for so many requests and proves it with one round trip. The error is what the kernel says, with
 // the call that said it.
 func openRing(depth int, flags []uint32) (*ring, error) {
 	var err error
 	for _, f := range flags {
-		r := &ring{r: giouring.NewRing(), shift: pieceShift}
+		r := &ring{r: giouring.NewRing(), shift: pieceShift, polled: f&giouring.SetupSQPoll != 0}
 		if err = retry(func() error { return r.r.QueueInit(uint32(depth), f) }); err != nil {
 			err = fmt.Errorf("io_uring_setup: %w", named(err))
 			if errors.Is(err, unix.EINVAL) {
@@ -150,13 +154,27 @@ func (r *ring) piece(region int, addr uintptr, n int) (int, bool) {
 func (r *ring) unsent() int { return int(r.r.SQReady()) }
 
 func (r *ring) enter(wait int) error {
-	var err error
-	if wait > 0 {
-		_, err = r.r.SubmitAndWait(uint32(wait))
-	} else {
-		_, err = r.r.SubmitAndGetEvents()
+	if wait > 0 && r.unsent() > 0 {
+		if err := r.send(); err != nil {
+			return err
+		}
 	}
+	if wait > 0 && (r.polled || r.unsent() == 0) { // else fewer may be on their way
+		return r.wait(wait)
+	}
+	_, err := r.r.SubmitAndGetEvents()
 	return err
+}
+
+// wait blocks without telling the scheduler. Told, it would take the P away from a thread that never yields every 10 ms,
+// look every 20 us for a while after that, and hand the P back over two futexes: as much CPU as the reads themselves. The
+// signal by which it wants to stop a goroutine, for a collection say, ends the call with EINTR.
+func (r *ring) wait(n int) error {
+	_, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(r.r.RingFd()), 0, uintptr(n), uintptr(giouring.EnterGetEvents), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 func (r *ring) send() error {

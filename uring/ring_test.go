@@ -36,7 +36,7 @@ func TestEntriesAreCleared(t *testing.T) {
 		e := r.r.GetSQE()
 		e.PrepareFsync(files.list[0].fd, 1)
 		e.Addr3 = 12345
-		if err := r.enter(1); err != nil {
+		if err := retry(func() error { return r.enter(1) }); err != nil {
 			t.Fatal(err)
 		}
 		if _, res, ok := r.pop(); !ok {
@@ -65,7 +65,7 @@ func TestCompletionsComeOnce(t *testing.T) {
 			e.PrepareNop()
 			e.UserData = uint64(10*round + i)
 		}
-		if err := r.enter(3); err != nil {
+		if err := retry(func() error { return r.enter(3) }); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 3 {
@@ -92,7 +92,7 @@ func TestCompletionQueueHoldsDepth(t *testing.T) {
 			*e = giouring.SubmissionQueueEntry{}
 			e.PrepareNop()
 		}
-		if err := r.enter(depth); err != nil {
+		if err := retry(func() error { return r.enter(depth) }); err != nil {
 			t.Fatal(err)
 		}
 		if n := int(r.r.CQReady()); n != depth || r.r.CQHasOverflow() {

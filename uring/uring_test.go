@@ -39,12 +39,14 @@ func TestContract(t *testing.T) {
 		opt  uring.Options
 		mode uring.DirectMode
 	}{
-		"ring":           {uring.Options{Backend: "ring"}, uring.DirectPreferred},
-		"ring, shallow":  {uring.Options{Backend: "ring", Depth: 5}, uring.DirectPreferred},
-		"ring, buffered": {uring.Options{Backend: "ring"}, uring.DirectOff},
-		"ring, plain":    {uring.Options{Backend: "ring", Depth: 16}, uring.DirectPreferred},
-		"pread":          {uring.Options{Backend: "pread"}, uring.DirectPreferred},
-		"pread, one":     {uring.Options{Backend: "pread", Threads: 1, Depth: 5}, uring.DirectOff},
+		"ring":               {uring.Options{Backend: "ring"}, uring.DirectPreferred},
+		"ring, shallow":      {uring.Options{Backend: "ring", Depth: 5}, uring.DirectPreferred},
+		"ring, buffered":     {uring.Options{Backend: "ring"}, uring.DirectOff},
+		"ring, plain":        {uring.Options{Backend: "ring", Depth: 16}, uring.DirectPreferred},
+		"ring, unregistered": {uring.Options{Backend: "ring", PlainBuffers: true, PlainFiles: true}, uring.DirectPreferred},
+		"ring, polled":       {uring.Options{Backend: "ring", SQPoll: true}, uring.DirectPreferred},
+		"pread":              {uring.Options{Backend: "pread"}, uring.DirectPreferred},
+		"pread, one":         {uring.Options{Backend: "pread", Threads: 1, Depth: 5}, uring.DirectOff},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.opt.Backend == "ring" {

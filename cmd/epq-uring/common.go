@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/iotest"
 	"github.com/epq-uring/epq-uring/pager"
 )
 
@@ -124,7 +125,21 @@ func options(c *cli.Command) (engine.Options, error) {
 			return o, err
 		}
 	}
+	o.InFlight = tunedFor(o.Model)
 	return o, nil
+}
+
+// tunedFor is how many bytes in flight iotest --tune found for the model's disk, 0 if it did not or something changed since.
+func tunedFor(model string) int {
+	dir, err := cacheDir()
+	if err != nil {
+		return 0
+	}
+	t, err := iotest.Tuned(dir, model)
+	if err != nil {
+		return 0
+	}
+	return int(t.InFlight)
 }
 
 // warmStart lets the engine keep which experts are hot in the user's cache directory, unless --no-warm is given. Without

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/iotest"
 	"github.com/epq-uring/epq-uring/kernels"
 )
 
@@ -43,7 +44,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		HideVersion: true,
 		Metadata:    map[string]any{metaIgnored: ignored},
 		Commands: []*cli.Command{
-			runCommand(), serveCommand(), logitsCommand(), tokenizeCommand(), inspectCommand(), planCommand(), kernelsCommand(), simulateCommand(), verifyCommand(), synthCommand(), benchCommand(), evalCommand(), versionCommand(),
+			runCommand(), serveCommand(), logitsCommand(), tokenizeCommand(), inspectCommand(), planCommand(), kernelsCommand(), simulateCommand(), verifyCommand(), iotestCommand(), synthCommand(), benchCommand(), evalCommand(), versionCommand(),
 			withinCommand(),
 		},
 		OnUsageError:   usageError,
@@ -139,7 +140,7 @@ func exitCode(err error, stderr io.Writer) int {
 		return 130
 	}
 	code, text := 1, err.Error()
-	for _, usage := range []error{errUsage, engine.ErrOption, engine.ErrSampling, kernels.ErrUnknownSet} {
+	for _, usage := range []error{errUsage, engine.ErrOption, engine.ErrSampling, kernels.ErrUnknownSet, iotest.ErrOption} {
 		if errors.Is(err, usage) {
 			code, text = 2, strings.TrimSuffix(text, ": "+usage.Error())
 		}
