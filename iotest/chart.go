@@ -33,16 +33,17 @@ func (r *Report) series(value func(Point) float64) []chart.Series {
 }
 
 // charts are bandwidth and median latency over the bytes in flight.
-func (r *Report) charts(paper bool) string {
+func (r *Report) charts(paper bool) (bandwidth, latency string) {
 	const axis = "bytes in flight (block size x depth)"
-	return chart.Lines{Title: "bandwidth, GB/s", X: axis, Series: r.series(func(p Point) float64 { return p.Bandwidth / 1e9 }), Paper: paper}.SVG() +
+	return chart.Lines{Title: "bandwidth, GB/s", X: axis, Series: r.series(func(p Point) float64 { return p.Bandwidth / 1e9 }), Paper: paper}.SVG(),
 		chart.Lines{Title: "median latency, us", X: axis, Series: r.series(func(p Point) float64 { return p.P50 / 1e3 }), Paper: paper}.SVG()
 }
 
 // WriteSVG draws bandwidth and median latency over the bytes in flight, one above the other.
 func (r *Report) WriteSVG(w io.Writer) error {
-	first, second, _ := strings.Cut(r.charts(true), "</svg>\n")
-	_, err := fmt.Fprintf(w, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 770\">\n%s</svg>\n<g transform=\"translate(0 390)\">%s</g></svg>\n", first, second)
+	bandwidth, latency := r.charts(true)
+	_, err := fmt.Fprintf(w, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 770\">\n"+
+		"<svg width=\"760\" height=\"380\">\n%s</svg>\n<svg y=\"390\" width=\"760\" height=\"380\">\n%s</svg>\n</svg>\n", bandwidth, latency)
 	return err
 }
 
@@ -52,8 +53,9 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	if err := r.WriteText(&text); err != nil {
 		return err
 	}
+	bandwidth, latency := r.charts(false)
 	title := html.EscapeString("iotest " + r.Path)
 	_, err := fmt.Fprintf(w, "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>%s</title>\n<body style=\"font-family:sans-serif;max-width:60em;margin:2em auto\">\n"+
-		"<h1>%s</h1>\n%s<pre style=\"overflow:auto\">%s</pre>\n</body></html>\n", title, title, r.charts(false), html.EscapeString(text.String()))
+		"<h1>%s</h1>\n%s<pre style=\"overflow:auto\">%s</pre>\n</body></html>\n", title, title, bandwidth+latency, html.EscapeString(text.String()))
 	return err
 }
