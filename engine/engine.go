@@ -307,6 +307,9 @@ func (e *Engine) notes() string {
 	return s + e.warmNote
 }
 
+// Warnings are what is odd about the model's file, with what follows from it, a line each.
+func (e *Engine) Warnings() []string { return e.cfg.Warnings }
+
 // LostLine names what the machine refused, why, and how to get it back; "" if nothing.
 func (e *Engine) LostLine() string {
 	var s []string

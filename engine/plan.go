@@ -74,6 +74,7 @@ func (e *Engine) makePlan() error {
 		return err
 	}
 	p.MaxContext = longest
+	p.Notes = append(p.Notes, e.cfg.Warnings...)
 	if bs[0].minimal {
 		p.MaxContext = context // more needs a larger budget
 	}

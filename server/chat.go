@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -44,6 +45,7 @@ func (s *Server) readChat(w http.ResponseWriter, q *http.Request, e Engine) (*ge
 	}
 	g := r.generation
 	g.Tokens = p.Tokens
+	g.Stop = append(slices.Clone(g.Stop), p.Stop...)
 	return &g, p.Splitter, nil
 }
 

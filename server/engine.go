@@ -42,6 +42,7 @@ type Chat struct {
 type Prompt struct {
 	Tokens   []int32
 	Splitter Splitter // nil: the answer is all content
+	Stop     []string // ends the answer beside what the client asks for
 }
 
 // Splitter takes an answer in pieces and tells thinking text from content; see chat.Splitter.

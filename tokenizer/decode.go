@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// Decode gives the bytes of ids, which need not be UTF-8; control tokens only if special is set, but for <think> and
-// </think>, which always have their text. Numbers that are no tokens have none.
+// Decode gives the bytes of ids, which need not be UTF-8; control tokens only if special is set, but for <think>,
+// </think> and the tags of channels, which always have their text. Numbers that are no tokens have none.
 func (t *Tokenizer) Decode(ids []int32, special bool) string {
 	var b strings.Builder
 	for _, id := range ids {

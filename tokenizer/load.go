@@ -193,7 +193,26 @@ func (t *Tokenizer) loadSpecial(f *gguf.File) error {
 		return fmt.Errorf("%w: %s is true, %s is missing", ErrVocab, keyAddBOS, keyBOS)
 	}
 	t.addBOS = ok && (add || !given && t.pre.addBOS)
+	t.loadChannels()
 	return t.loadEnd(f)
+}
+
+// loadChannels makes the tokens that divide an answer into channels text in answers.
+func (t *Tokenizer) loadChannels() {
+	channel, ok1 := t.control("<|channel|>")
+	message, ok2 := t.control("<|message|>")
+	if !ok1 || !ok2 {
+		return
+	}
+	tags := []int32{channel, message}
+	for _, text := range []string{"<|start|>", "<|constrain|>"} {
+		if id, ok := t.control(text); ok {
+			tags = append(tags, id)
+		}
+	}
+	for _, id := range tags {
+		t.types[id] = typeTag
+	}
 }
 
 func (t *Tokenizer) loadEnd(f *gguf.File) error {
@@ -210,6 +229,11 @@ func (t *Tokenizer) loadEnd(f *gguf.File) error {
 		if id, ok := t.control(text); ok && !t.IsEnd(id) {
 			t.end = append(t.end, id)
 		}
+	}
+	// Where turns are tagged with roles, a tag in an answer begins somebody else's turn.
+	_, tagged := t.control("<|role_end|>")
+	if role, ok := t.control("<role>"); ok && tagged && !t.IsEnd(role) {
+		t.end = append(t.end, role)
 	}
 	// Where a model has both of these, <|end|> only ends a message inside its turn.
 	_, ret := t.control("<|return|>")

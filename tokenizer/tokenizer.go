@@ -27,7 +27,7 @@ const (
 	typeUnused    = 5
 	typeByte      = 6
 	typeRaw       = 7 // not in files: a normal token that no merge can make, as it is not written in the byte alphabet
-	typeTag       = 8 // not in files: a control token that is text in answers, because it bounds thinking text
+	typeTag       = 8 // not in files: a control token that is text in answers, because it bounds thinking text or channels
 )
 
 // Tokenizer is safe for use by many goroutines.

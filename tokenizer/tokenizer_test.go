@@ -237,6 +237,51 @@ func TestThinkingTags(t *testing.T) {
 	}
 }
 
+// special makes a vocabulary of bytes and these control tokens.
+func special(t *testing.T, control ...string) *Tokenizer {
+	t.Helper()
+	k, err := vocabulary(t, func(set func(string, any)) {
+		set(keyTokens, append(alphabet(), control...))
+		set(keyTypes, append(slices.Repeat([]int32{typeNormal}, 256), slices.Repeat([]int32{typeControl}, len(control))...))
+		set(keyMerges, []string{})
+		set(endKeys[0], uint32(256))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// Tags of channels are text in answers, where a vocabulary has channels; the end of a message inside a turn is no end.
+func TestChannelTags(t *testing.T) {
+	k := special(t, "<|return|>", "<|call|>", "<|end|>", "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>")
+	const text = "<|channel|>a<|constrain|>b<|message|>c"
+	ids := k.Encode(text+"<|end|><|start|>", true)
+	if got, want := k.Decode(ids, false), text+"<|start|>"; got != want || stream(k, ids) != want || len(k.Control()) != 7 {
+		t.Errorf("an answer shows %q, control tokens are %q", got, k.Control())
+	}
+	if ends := k.EndTokens(); !slices.Equal(ends, []int32{256, 257}) {
+		t.Errorf("end tokens %v", ends)
+	}
+	if got := special(t, "<|x|>", "<|start|>").Decode([]int32{257}, false); got != "" {
+		t.Errorf("without channels an answer shows %q", got)
+	}
+}
+
+// Where turns are tagged with roles, the next role ends an answer too.
+func TestRoleTags(t *testing.T) {
+	k := special(t, "<|role_end|>", "<role>", "</role>", "<|endoftext|>")
+	if ends := k.EndTokens(); !slices.Equal(ends, []int32{256, 259, 257}) {
+		t.Errorf("end tokens %v", ends)
+	}
+	if got := k.Decode(k.Encode("<role>HUMAN</role>x<|role_end|>", true), false); got != "HUMANx" {
+		t.Errorf("an answer shows %q", got)
+	}
+	if ends := special(t, "<|x|>", "<role>").EndTokens(); !slices.Equal(ends, []int32{256}) {
+		t.Errorf("without role ends %v", ends)
+	}
+}
+
 // A merge may make what is no token, and another may merge that again; what stays falls apart into bytes.
 func TestInnerSymbols(t *testing.T) {
 	k, err := vocabulary(t, func(set func(string, any)) {

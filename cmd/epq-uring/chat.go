@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v3"
@@ -109,7 +110,7 @@ func (v *conversation) answer(ctx context.Context, question string) error {
 	if v.system != "" {
 		all = append([]chat.Message{{Role: "system", Content: v.system}}, ms...)
 	}
-	tokens, _, err := v.e.EncodeChat(chat.Input{Messages: all})
+	tokens, prompt, err := v.e.EncodeChat(chat.Input{Messages: all})
 	if err != nil {
 		return err
 	}
@@ -117,16 +118,15 @@ func (v *conversation) answer(ctx context.Context, question string) error {
 	if err != nil {
 		return err
 	}
-	out := v.c.Root().Writer
-	text := ""
+	out, shown := v.c.Root().Writer, newVisible(v.e, prompt)
 	r, err := v.e.Generate(ctx, engine.Request{
-		Tokens: tokens, MaxTokens: v.c.Int("predict"), Sampling: v.sampling, Stop: v.c.StringSlice("stop"), IgnoreEOS: v.c.Bool("ignore-eos"),
+		Tokens: tokens, MaxTokens: v.c.Int("predict"), Sampling: v.sampling,
+		Stop: slices.Concat(v.c.StringSlice("stop"), v.e.Chat().Stops()), IgnoreEOS: v.c.Bool("ignore-eos"),
 	}, func(ev engine.Event) error {
-		text += ev.Text
-		_, err := io.WriteString(out, ev.Text)
+		_, err := io.WriteString(out, shown.push(ev.Text))
 		return err
 	})
-	fmt.Fprintln(out)
+	fmt.Fprintln(out, shown.end())
 	var full *engine.ContextError
 	switch {
 	case errors.As(err, &full):
@@ -145,6 +145,6 @@ func (v *conversation) answer(ctx context.Context, question string) error {
 			fmt.Fprint(v.c.Root().ErrWriter, v.last)
 		}
 	}
-	v.messages = append(ms, chat.Message{Role: "assistant", Content: text})
+	v.messages = append(ms, chat.Message{Role: "assistant", Content: shown.text})
 	return nil
 }

@@ -164,6 +164,9 @@ func open(ctx context.Context, c *cli.Command, o engine.Options) (*engine.Engine
 	if s := e.LostLine(); s != "" {
 		fmt.Fprintln(w, s)
 	}
+	for _, s := range e.Warnings() {
+		fmt.Fprintln(w, "warning:", s)
+	}
 	sayIgnored(c)
 	return e, nil
 }

@@ -89,12 +89,14 @@ func run(ctx context.Context, c *cli.Command) (err error) {
 		return err
 	}
 	defer closing(e, &err)
-	tokens, err := promptTokens(e, c, text)
-	if err != nil {
-		return err
-	}
 	request := engine.Request{
-		Tokens: tokens, MaxTokens: c.Int("predict"), Sampling: choice, Stop: c.StringSlice("stop"), IgnoreEOS: c.Bool("ignore-eos"),
+		MaxTokens: c.Int("predict"), Sampling: choice, Stop: c.StringSlice("stop"), IgnoreEOS: c.Bool("ignore-eos"),
+	}
+	answer := &visible{}
+	if c.Bool("no-chat") {
+		request.Tokens = e.EncodeText(text)
+	} else if answer, err = askChat(e, c, text, &request); err != nil {
+		return err
 	}
 	if c.Bool("warm-pass") {
 		if err := warmPass(ctx, e, request); err != nil {
@@ -107,15 +109,18 @@ func run(ctx context.Context, c *cli.Command) (err error) {
 	}
 	out, quiet := c.Root().Writer, c.Bool("json")
 	r, err := e.Generate(ctx, request, func(ev engine.Event) error {
-		if quiet || ev.Text == "" {
+		text := answer.push(ev.Text)
+		if quiet || text == "" {
 			return nil
 		}
-		_, err := io.WriteString(out, ev.Text)
+		_, err := io.WriteString(out, text)
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	last := answer.end()
+	r.Text = answer.text
 	after, err := e.Stats()
 	if err != nil {
 		return err
@@ -125,8 +130,9 @@ func run(ctx context.Context, c *cli.Command) (err error) {
 		return printJSON(c, rep)
 	}
 	if !strings.HasSuffix(r.Text, "\n") {
-		fmt.Fprintln(out)
+		last += "\n"
 	}
+	fmt.Fprint(out, last)
 	fmt.Fprintln(c.Root().ErrWriter, rep.line())
 	if c.Bool("verbose") {
 		fmt.Fprint(c.Root().ErrWriter, details(r, rep))
@@ -162,18 +168,18 @@ func isModel(s string) bool {
 	return err == nil && len(shards) > 0 && strings.ContainsRune(s, filepath.Separator)
 }
 
-// promptTokens renders a prompt as a chat of one message, or takes it as it is.
-func promptTokens(e *engine.Engine, c *cli.Command, text string) ([]int32, error) {
-	if c.Bool("no-chat") {
-		return e.EncodeText(text), nil
-	}
+// askChat fills in a request for the answer to a chat of one message.
+func askChat(e *engine.Engine, c *cli.Command, text string, r *engine.Request) (*visible, error) {
 	var ms []chat.Message
 	if s := c.String("system"); s != "" {
 		ms = append(ms, chat.Message{Role: "system", Content: s})
 	}
-	ms = append(ms, chat.Message{Role: "user", Content: text})
-	ids, _, err := e.EncodeChat(chat.Input{Messages: ms})
-	return ids, err
+	ids, prompt, err := e.EncodeChat(chat.Input{Messages: append(ms, chat.Message{Role: "user", Content: text})})
+	if err != nil {
+		return nil, err
+	}
+	r.Tokens, r.Stop = ids, slices.Concat(r.Stop, e.Chat().Stops())
+	return newVisible(e, prompt), nil
 }
 
 func isTerminal(r io.Reader) bool {

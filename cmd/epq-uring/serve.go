@@ -131,7 +131,7 @@ func (s serverEngine) EncodeChat(v server.Chat) (server.Prompt, error) {
 	if errors.Is(err, chat.ErrTemplate) {
 		err = fmt.Errorf("%w: %w", server.ErrMessages, err)
 	}
-	return server.Prompt{Tokens: ids, Splitter: chat.NewSplitter(text)}, err
+	return server.Prompt{Tokens: ids, Splitter: s.Chat().Answer(text), Stop: s.Chat().Stops()}, err
 }
 
 func decode(raw json.RawMessage, to any) error {
