@@ -327,14 +327,16 @@ func TestRunInputs(t *testing.T) {
 func TestHelp(t *testing.T) {
 	common := []string{"--model", "-m", "--hf", "--ram", "--ram-budget-mb", "--threads", "-t", "--ctx-size", "-c", "--batch-size", "--ubatch-size",
 		"--ctk", "--ctv", "--backend", "--kernels", "--kernel-plugin", "--evict-policy", "--evict-stale-tokens", "--prefetch", "--resident", "--mtp",
-		"--draft-ngram", "--numa", "--trace", "--verify", "--no-warm", "--json", "-v", "EPQ_RAM", "RAM_BUDGET_MB", "LLAMA_ARG_CTX_SIZE", "SDQ_EVICT_POLICY", "SDQ_EVICT_STALE_TOKENS",
-		"EPQ_JSON"}
-	for _, command := range []string{"run", "serve", "logits", "tokenize", "plan"} {
+		"--draft-ngram", "--numa", "--trace", "--verify", "--no-warm", "--json", "-v", "EPQ_RAM", "RAM_BUDGET_MB", "LLAMA_ARG_CTX_SIZE", "SDQ_EVICT_POLICY", "SDQ_EVICT_STALE_TOKENS"}
+	for _, command := range []string{"run", "serve", "logits", "tokenize", "plan", "bench", "eval"} {
 		help := ok(t, command, "--help")
 		for _, flag := range common {
 			if !regexp.MustCompile(`[ $]` + regexp.QuoteMeta(flag) + `\b`).MatchString(help) {
 				t.Errorf("%s --help does not show %s", command, flag)
 			}
+		}
+		if file := command == "bench" || command == "eval"; strings.Contains(help, "EPQ_JSON") == file { // there --json names a file
+			t.Errorf("%s --help: $EPQ_JSON", command)
 		}
 		if !strings.Contains(help, "epq-uring "+command+" ") {
 			t.Errorf("%s --help has no example", command)

@@ -29,7 +29,7 @@ func benchCommand() *cli.Command {
 		Description: "epq-uring bench -m model.gguf --ram 4GiB,8GiB --prefetch both -p 128 -n 48 --html bench.html\n" +
 			"epq-uring bench -m model.gguf --ram 8GiB --cap cgroup --policy auto,lru --repeat 7 --json a.json\n" +
 			"epq-uring bench compare a.json b.json",
-		Flags: append(modelFlagsBut("ram", "threads", "evict-policy", "prefetch", "no-warm", "json"),
+		Flags: append(modelFlagsBut("ram", "threads", "evict-policy", "prefetch", "json"),
 			&cli.StringFlag{Name: "prefetch", Value: "auto", Usage: "ways to read ahead with commas (`LIST`); both: off,on", Sources: env("prefetch")},
 			&cli.StringFlag{Name: "ram", Value: "auto", Usage: "budgets with commas (`LIST`): sizes, auto, min", Sources: env("ram")},
 			&cli.StringFlag{Name: "policy", Aliases: []string{"evict-policy"}, Value: pager.DefaultPolicy, Usage: "eviction policies with commas (`LIST`): " + strings.Join(pager.Policies(), ", "), Sources: env("evict-policy", "SDQ_EVICT_POLICY")},

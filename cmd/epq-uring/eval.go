@@ -28,7 +28,7 @@ func evalCommand() *cli.Command {
 			"epq-uring eval -m model.gguf --ram 8GiB --questions mine.json --json answers.json\n" +
 			"epq-uring eval -m model-f16.gguf --perplexity text.txt --save-logits reference.f32\n" +
 			"epq-uring eval -m model-q4.gguf --perplexity text.txt --reference-logits reference.f32",
-		Flags: append(modelFlagsBut("json", "trace", "no-warm"),
+		Flags: append(modelFlagsBut("json"),
 			&cli.StringFlag{Name: "questions", Usage: "`FILE` with [{\"question\",\"pattern\"}], the pattern a regular expression that a right answer matches (default: ten built in)"},
 			&cli.IntFlag{Name: "predict", Aliases: []string{"n", "n-predict"}, Value: 256, Usage: "tokens an answer may have"},
 			capFlag(),
@@ -59,6 +59,9 @@ func ask(ctx context.Context, c *cli.Command) error {
 	if err != nil {
 		return err
 	}
+	if c.String("trace") != "" && len(qs) > 1 {
+		return fmt.Errorf("--trace takes down one run, there are %d questions: %w", len(qs), errUsage)
+	}
 	if err := writable([]string{c.String("json")}); err != nil {
 		return err
 	}
@@ -76,6 +79,9 @@ func ask(ctx context.Context, c *cli.Command) error {
 		return err
 	}
 	args := append(append(k.args, arm.Flags()...), fmt.Sprintf("--predict=%d", c.Int("predict")))
+	if path := c.String("trace"); path != "" {
+		args = append(args, "--trace="+path)
+	}
 	bar := newCountBar(c, len(qs))
 	e, err := bench.Ask(ctx, &k.child, bytes, args, qs, func(done int) { bar.set(done, fmt.Sprintf("question %d", done+1)) })
 	bar.done()
