@@ -240,6 +240,9 @@ func (r *Report) Notes() []string {
 	}
 	for _, c := range r.Cells {
 		label := r.Label(c)
+		if n := c.Runs + c.Failed; n < r.Rounds {
+			add("%s: ended after %d of %d runs", label, n, r.Rounds)
+		}
 		for _, e := range c.Errors {
 			add("%s: %d of %d runs failed: %s", label, c.Failed, c.Failed+c.Runs, reason(e))
 		}
