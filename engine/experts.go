@@ -17,7 +17,7 @@ type experts struct {
 
 	layer  int // of the running Use
 	ids    []int32
-	hidden []float32 // of the batch's only token; nil: it has more
+	hidden []float32 // of the batch's tokens
 	state  prefetch.State
 	before pager.Stats // at the last token's end
 }
@@ -28,7 +28,7 @@ func (x *experts) Use(layer int, ids []int32, group int, fn func([]expert.Ready)
 		x.rec.Use(layer, ids)
 	}
 	if x.ahead != nil {
-		x.ahead.Begin(layer, ids, x.hidden != nil, x.Load().Waited)
+		x.ahead.Begin(layer, ids, x.single(), x.Load().Waited)
 		x.layer, x.ids = layer, ids
 	}
 	return x.Pager.Use(layer, ids, group, fn)
@@ -37,19 +37,24 @@ func (x *experts) Use(layer int, ids []int32, group int, fn func([]expert.Ready)
 // Hint implements model.Experts. From embeddings one can only guess now; in a layer the guess waits until its own reads
 // are on their way (started).
 func (x *experts) Hint(layer int, hidden []float32) {
-	if x.hidden = nil; len(hidden) == x.width {
-		x.hidden = hidden
-	}
+	x.hidden = hidden
 	if layer < 0 {
 		x.guess(layer, nil)
 	}
 }
 
-// started is called by the pager when a Use has handed in its reads.
+// started is called by the pager when a Use has handed in its reads: what the next layer needs comes after them.
 func (x *experts) started() { x.guess(x.layer, x.ids) }
 
+// single says whether the batch is one token.
+func (x *experts) single() bool { return len(x.hidden) == x.width }
+
 func (x *experts) guess(layer int, ids []int32) {
-	if x.ahead == nil || x.hidden == nil {
+	if x.ahead == nil {
+		return
+	}
+	if !x.single() {
+		x.ReadUnion(x.ahead.Union(layer, x.hidden, x.width))
 		return
 	}
 	s, load := &x.state, x.Load()

@@ -433,6 +433,34 @@ func TestWrongGuessLeavesFirst(t *testing.T) {
 	}
 }
 
+// TestReadUnion: what a batch will use of the next layer takes the slots of layers that come later, never of that layer.
+func TestReadUnion(t *testing.T) {
+	cat := testCatalog(t, 3, 8, 2, 512, 512, 512, 512)
+	var r *rig
+	accepted := 0
+	r = newRig(t, cat, []int{6}, Options{Started: func() {
+		if r.layer == 0 && r.history.token > 0 {
+			accepted = r.ReadUnion([]expert.Guess{
+				{Key: expert.Key{Layer: 1, Expert: 0}, P: 1}, {Key: expert.Key{Layer: 1, Expert: 2}, P: 1},
+				{Key: expert.Key{Layer: 1, Expert: 3}, P: 1}, {Key: expert.Key{Layer: 1, Expert: 4}, P: 1},
+			})
+		}
+	}}, fake.Options{Align: 512, LatencyMin: 1e6})
+	for l := range 3 {
+		r.mustUse(l, 0, 1)
+	}
+	r.Tick()
+	r.mustUse(0, 0, 1)
+	if accepted != 2 {
+		t.Errorf("%d read ahead, layer 2 holds two slots", accepted)
+	}
+	before := r.Stats()
+	r.mustUse(1, 0, 1, 2, 3)
+	if s := r.Stats(); s.Misses != before.Misses || s.Guess.Issued != 2 || s.Guess.Useful+s.Guess.Late != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestNestedAndClosed(t *testing.T) {
 	r := newRig(t, testCatalog(t, 1, 4, 1, 512, 100, 100), []int{2}, Options{}, fake.Options{Align: 512})
 	err := r.Use(0, []int32{1}, 0, func([]expert.Ready) error {

@@ -45,18 +45,23 @@ func (p *Pager) accept(g expert.Guess) bool {
 	if !p.cat.Valid(g.Key) || !(g.P > 0) || len(p.guesses) == cap(p.guesses) || p.Has(g.Key) {
 		return false
 	}
-	i, class := int32(p.cat.Index(g.Key)), p.cat.Layers[g.Key.Layer].Class
+	class := p.cat.Layers[g.Key.Layer].Class
 	if len(p.free[class]) == 0 && !p.displace(class, min(g.P, 1)) {
 		return false
 	}
-	n := p.pop(class)
-	p.guessed[n] = guessed{}
-	p.start(n, g.Key, foreseen)
-	p.history.guess[i] = min(g.P, 1)
-	p.guesses = append(p.guesses, i)
-	p.layers[g.Key.Layer].Issued++
-	p.layers[g.Key.Layer].Held++
+	p.guess(p.pop(class), g.Key, min(g.P, 1))
 	return true
+}
+
+// guess begins to read an expert into a free slot.
+func (p *Pager) guess(n int32, k expert.Key, chance float32) {
+	i := int32(p.cat.Index(k))
+	p.guessed[n] = guessed{}
+	p.start(n, k, foreseen)
+	p.history.guess[i] = chance
+	p.guesses = append(p.guesses, i)
+	p.layers[k.Layer].Issued++
+	p.layers[k.Layer].Held++
 }
 
 // displace evicts the coldest expert of a class if it is cold enough for a guess of probability chance.

@@ -207,7 +207,11 @@ func (s *storm) guess() {
 		l := s.rnd.IntN(len(s.cat.Layers) + 1) // the last does not exist
 		g = append(g, expert.Guess{Key: expert.Key{Layer: int32(l), Expert: int32(s.rnd.IntN(25))}, P: s.rnd.Float32()})
 	}
-	if n := s.Prefetch(g); n < 0 || n > len(g) {
+	read := s.Prefetch
+	if s.rnd.IntN(2) == 0 {
+		read = s.ReadUnion
+	}
+	if n := read(g); n < 0 || n > len(g) {
 		s.t.Errorf("accepted %d of %d", n, len(g))
 	}
 }

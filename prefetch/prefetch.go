@@ -3,6 +3,7 @@
 //
 //	Begin(layer, ids)   the truth about earlier guesses: recall, calibration, what follows what
 //	Guess(layer, ...)   predictor -> ranked experts -> calibrated probabilities -> planner -> []expert.Guess for the pager
+//	Union(layer, ...)   the same for the many experts of a batch of tokens
 //	Token(...)          the governor compares what waiting costs with and without
 //
 // A Prefetcher belongs to one goroutine, the one that runs the model. After New it allocates nothing.
@@ -92,6 +93,7 @@ type Prefetcher struct {
 	offers  []Candidate
 	guesses []expert.Guess
 	used    marks
+	union   union
 
 	stats  Stats
 	layers []LayerStats
@@ -110,7 +112,7 @@ func New(cat *expert.Catalog, opt Options) (*Prefetcher, error) {
 	}
 	p := &Prefetcher{
 		cat: cat, opt: opt, depth: fixedLayers, lists: make([][kinds]list, len(cat.Layers)), calib: newCalibration(len(cat.Layers)),
-		layers: make([]LayerStats, len(cat.Layers)), used: newMarks(most),
+		layers: make([]LayerStats, len(cat.Layers)), used: newMarks(most), union: newUnion(most, used),
 		offers: make([]Candidate, 0, kinds*2*used), guesses: make([]expert.Guess, 0, kinds*2*used),
 	}
 	if p.opt.Now == nil {
