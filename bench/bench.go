@@ -13,10 +13,10 @@ import (
 
 // Errors by kind.
 var (
-	ErrFailed    = errors.New("failed")          // a child
-	ErrOutput    = errors.New("other tokens")    // arms that must make the same tokens did not
-	ErrReference = errors.New("bad reference")   // logits that do not belong to the text
-	ErrFile      = errors.New("bad report file") // not what bench writes
+	ErrFailed    = errors.New("failed")        // a child
+	ErrOutput    = errors.New("other tokens")  // arms that must make the same tokens did not
+	ErrReference = errors.New("bad reference") // logits that do not belong to the text
+	ErrInput     = errors.New("bad input")     // a report, questions or a text that cannot be used
 )
 
 // Arm is one combination of settings.
@@ -118,16 +118,16 @@ func order(arms, round int) []int {
 	return o
 }
 
-// Run measures every arm rounds times. before, which may be nil, is called ahead of each run with what is done so far.
+// Run measures every arm rounds times. before, which may be nil, is called ahead of each run with the number of runs that are over.
 // An arm that fails goes on with its next round, and its samples tell why. When ctx ends, what is measured is returned
 // with its error.
-func Run(ctx context.Context, l Launcher, arms []Arm, rounds int, before func(done, total int, a Arm)) ([][]Sample, error) {
+func Run(ctx context.Context, l Launcher, arms []Arm, rounds int, before func(done int, a Arm)) ([][]Sample, error) {
 	samples := make([][]Sample, len(arms))
 	done := 0
 	for round := range rounds {
 		for _, i := range order(len(arms), round) {
 			if before != nil {
-				before(done, rounds*len(arms), arms[i])
+				before(done, arms[i])
 			}
 			start := time.Now()
 			m, err := l.Launch(ctx, arms[i])

@@ -235,7 +235,7 @@ func TestCompareReports(t *testing.T) {
 		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadReport(path); !errors.Is(err, ErrFile) {
+		if _, err := ReadReport(path); !errors.Is(err, ErrInput) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -50,6 +50,21 @@ type output struct {
 	seen      mem.Process
 }
 
+// Check tells whether the cap can be put on children here.
+func (c *Child) Check() error {
+	if c.Cap != CapCgroup {
+		return nil
+	}
+	g, err := mem.NewGroup(groupName(), 1<<30)
+	if err != nil {
+		return fmt.Errorf("bench: --cap cgroup: %w; --cap rlimit needs no rights", err)
+	}
+	return g.Close()
+}
+
+// groupName is that of this process's children, of which one runs at a time.
+func groupName() string { return fmt.Sprintf("epq-bench-%d", os.Getpid()) }
+
 // run executes the program under a cap of so many bytes. An ErrFailed says what the child said last.
 func (c *Child) run(ctx context.Context, bytes int64, args ...string) (o output, err error) {
 	if o.cached, err = Evict(c.Files); err != nil {
@@ -61,7 +76,7 @@ func (c *Child) run(ctx context.Context, bytes int64, args ...string) (o output,
 	case CapRlimit:
 		wrap = append(append(wrap, c.Within...), flagData, strconv.FormatInt(bytes, 10), "--")
 	case CapCgroup:
-		if group, err = mem.NewGroup(fmt.Sprintf("epq-bench-%d", os.Getpid()), bytes); err != nil {
+		if group, err = mem.NewGroup(groupName(), bytes); err != nil {
 			return o, err
 		}
 		defer func() { err = errors.Join(err, group.Close()) }()

@@ -100,7 +100,7 @@ func TestQuestions(t *testing.T) {
 		t.Fatal(len(qs), err)
 	}
 	for _, bad := range []string{"", "{}", "[]", `[{"question":"x"}]`, `[{"question":" ","pattern":"x"}]`, `[{"question":"x","pattern":"("}]`} {
-		if _, err := Questions(strings.NewReader(bad)); !errors.Is(err, ErrFile) {
+		if _, err := Questions(strings.NewReader(bad)); !errors.Is(err, ErrInput) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

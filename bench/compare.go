@@ -8,7 +8,7 @@ import (
 	"github.com/epq-uring/epq-uring/expert"
 )
 
-// ReadReport reads what `bench --json` wrote. An ErrFile is something else.
+// ReadReport reads what `bench --json` wrote. An ErrInput is something else.
 func ReadReport(path string) (*Report, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -16,10 +16,10 @@ func ReadReport(path string) (*Report, error) {
 	}
 	r := &Report{}
 	if err := json.Unmarshal(b, r); err != nil {
-		return nil, fmt.Errorf("bench: %s: %w: %w", path, ErrFile, err)
+		return nil, fmt.Errorf("bench: %s: %w: %w", path, ErrInput, err)
 	}
 	if len(r.Cells) == 0 {
-		return nil, fmt.Errorf("bench: %s: %w: it has no cells; bench --json writes such files", path, ErrFile)
+		return nil, fmt.Errorf("bench: %s: %w: it has no cells; bench --json writes such files", path, ErrInput)
 	}
 	return r, nil
 }

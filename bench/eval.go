@@ -26,26 +26,26 @@ type Question struct {
 	right *regexp.Regexp
 }
 
-// Questions reads a JSON array of questions; nil stands for the ten built-in ones. An ErrFile says which is wrong.
+// Questions reads a JSON array of questions; nil stands for the ten built-in ones. An ErrInput says which is wrong.
 func Questions(r io.Reader) ([]Question, error) {
 	if r == nil {
 		r = bytes.NewReader(tenQuestions)
 	}
 	var qs []Question
 	if err := json.NewDecoder(r).Decode(&qs); err != nil {
-		return nil, fmt.Errorf("bench: questions: %w: %w: [{\"question\":\"...\",\"pattern\":\"...\"}] is needed", ErrFile, err)
+		return nil, fmt.Errorf("bench: questions: %w: %w: [{\"question\":\"...\",\"pattern\":\"...\"}] is needed", ErrInput, err)
 	}
 	if len(qs) == 0 {
-		return nil, fmt.Errorf("bench: questions: %w: there are none", ErrFile)
+		return nil, fmt.Errorf("bench: questions: %w: there are none", ErrInput)
 	}
 	for i := range qs {
 		q := &qs[i]
 		if strings.TrimSpace(q.Question) == "" || q.Pattern == "" {
-			return nil, fmt.Errorf("bench: question %d: %w: question and pattern must not be empty", i+1, ErrFile)
+			return nil, fmt.Errorf("bench: question %d: %w: question and pattern must not be empty", i+1, ErrInput)
 		}
 		var err error
 		if q.right, err = regexp.Compile(q.Pattern); err != nil {
-			return nil, fmt.Errorf("bench: question %d: %w: %w", i+1, ErrFile, err)
+			return nil, fmt.Errorf("bench: question %d: %w: %w", i+1, ErrInput, err)
 		}
 	}
 	return qs, nil

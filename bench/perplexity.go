@@ -46,7 +46,7 @@ type Divergence struct {
 // for too few or too many reference logits.
 func Perplexity(ctx context.Context, rows Rows, t Text) (Quality, error) {
 	if len(t.Tokens) < 2 || t.Window < 4 {
-		return Quality{}, fmt.Errorf("bench: perplexity of %d tokens in windows of %d: %w: 2 in windows of 4 are needed", len(t.Tokens), t.Window, ErrFile)
+		return Quality{}, fmt.Errorf("bench: perplexity of %d tokens in windows of %d: %w: 2 in windows of 4 are needed", len(t.Tokens), t.Window, ErrInput)
 	}
 	s := &scorer{ref: t.Ref, save: t.Save, first: t.Window/2 + 1}
 	if s.ref != nil {

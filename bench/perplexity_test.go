@@ -59,7 +59,7 @@ func TestPerplexity(t *testing.T) {
 		t.Errorf("begins with token %d, %v", first, err)
 	}
 	for _, bad := range []Text{{Tokens: counting(1), Window: 8}, {Tokens: counting(9), Window: 3}} {
-		if _, err := Perplexity(t.Context(), next(0.5), bad); !errors.Is(err, ErrFile) {
+		if _, err := Perplexity(t.Context(), next(0.5), bad); !errors.Is(err, ErrInput) {
 			t.Error(err)
 		}
 	}

@@ -255,6 +255,9 @@ func (r *Report) Notes() []string {
 		if c.Swap > 0 {
 			add("%s: %s were swapped out: the budget is more than the machine has", label, expert.FormatBytes(c.Swap))
 		}
+		if r.Cold && c.Cached < 0 {
+			add("whether the model left the page cache is not known: its file belongs to somebody else")
+		}
 		if r.Cold && c.Cached > 0 {
 			add("%s: %s of the model stayed in the page cache", label, expert.FormatBytes(c.Cached))
 		}

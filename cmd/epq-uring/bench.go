@@ -62,26 +62,11 @@ func capFlag() cli.Flag {
 }
 
 func benchmark(ctx context.Context, c *cli.Command) error {
-	if c.Args().Present() {
-		return fmt.Errorf("bench takes no argument %q: name a model with -m: %w", c.Args().First(), errUsage)
-	}
 	arms, err := arms(c)
 	if err != nil {
 		return err
 	}
-	runs, n := c.Int("repeat"), c.Int("n-gen")
-	switch {
-	case runs < 1:
-		return fmt.Errorf("--repeat is %d, at least 1 run is needed: %w", runs, errUsage)
-	case n < 1:
-		return fmt.Errorf("-n is %d, at least 1 token is needed: %w", n, errUsage)
-	case c.Bool("warm") && c.Bool("cold"):
-		return fmt.Errorf("--warm and --cold exclude each other: %w", errUsage)
-	case c.String("trace") != "" && len(arms)*runs > 1:
-		return fmt.Errorf("--trace takes down one run: give it with one cell and --repeat 1: %w", errUsage)
-	}
-	outputs := []string{c.String("json"), c.String("markdown"), c.String("html")}
-	if err := writable(outputs); err != nil {
+	if err := checkBench(c, len(arms)); err != nil {
 		return err
 	}
 	k, err := newKit(c)
@@ -93,37 +78,64 @@ func benchmark(ctx context.Context, c *cli.Command) error {
 		return err
 	}
 	defer prompt.remove()
-	l := &bench.Completion{Child: k.child, Args: k.args, Prompt: prompt.path, Predict: n, IgnoreEOS: c.Bool("ignore-eos"), WarmPass: c.Bool("warm"), Trace: c.String("trace"), Budget: k.bytes}
-	if c.Bool("warm") {
-		l.Files = nil
-	}
 	if err := k.plan(ctx, arms); err != nil {
 		return err
 	}
+	rep, ended := k.measure(ctx, c, arms, prompt)
+	if rep == nil {
+		return ended
+	}
+	if err := writeReport(c, rep); err != nil {
+		return err
+	}
+	if ended == nil {
+		ended = rep.Failure()
+	}
+	if ended == nil && c.Bool("check-output") {
+		ended = rep.SameTokens()
+	}
+	return ended
+}
+
+// checkBench refuses what cannot be measured, before anything is.
+func checkBench(c *cli.Command, arms int) error {
+	runs, n := c.Int("repeat"), c.Int("n-gen")
+	switch {
+	case c.Args().Present():
+		return fmt.Errorf("bench takes no argument %q: name a model with -m: %w", c.Args().First(), errUsage)
+	case runs < 1:
+		return fmt.Errorf("--repeat is %d, at least 1 run is needed: %w", runs, errUsage)
+	case n < 1:
+		return fmt.Errorf("-n is %d, at least 1 token is needed: %w", n, errUsage)
+	case c.Bool("warm") && c.Bool("cold"):
+		return fmt.Errorf("--warm and --cold exclude each other: %w", errUsage)
+	case c.String("trace") != "" && arms*runs > 1:
+		return fmt.Errorf("--trace takes down one run: give it with one cell and --repeat 1: %w", errUsage)
+	}
+	return writable([]string{c.String("json"), c.String("markdown"), c.String("html")})
+}
+
+// measure runs all cells. When ctx ends, the report is of what was measured, or nil if nothing was.
+func (k *kit) measure(ctx context.Context, c *cli.Command, arms []bench.Arm, prompt text) (*bench.Report, error) {
+	warm, runs := c.Bool("warm"), c.Int("repeat")
+	l := &bench.Completion{Child: k.child, Args: k.args, Prompt: prompt.path, Predict: c.Int("n-gen"), IgnoreEOS: c.Bool("ignore-eos"), WarmPass: warm, Trace: c.String("trace"), Budget: k.bytes}
+	if warm {
+		l.Files = nil
+	}
 	rep := &bench.Report{Version: version, Started: time.Now(), Machine: bench.ReadMachine(k.model.File), Command: bench.Quote(append([]string{"epq-uring"}, os.Args[1:]...)),
-		Model: k.model, Prompt: prompt.tokens, Predict: n, Rounds: runs, Cold: !c.Bool("warm"), Cap: k.child.Cap}
+		Model: k.model, Prompt: prompt.tokens, Predict: l.Predict, Rounds: runs, Cold: !warm, Cap: k.child.Cap}
 	bar := newCountBar(c, len(arms)*runs)
-	samples, ended := bench.Run(ctx, l, arms, runs, func(done, _ int, a bench.Arm) { bar.set(done, a.Prefetch+" "+a.RAM+" "+a.Policy) })
+	samples, ended := bench.Run(ctx, l, arms, runs, func(done int, a bench.Arm) { bar.set(done, a.Prefetch+" "+a.RAM+" "+a.Policy) })
 	bar.done()
 	if ended != nil && !slices.ContainsFunc(samples, func(s []bench.Sample) bool { return len(s) > 0 }) {
-		return ended // nothing to tell
+		return nil, ended
 	}
 	rep.Seconds = time.Since(rep.Started).Seconds()
 	for i, a := range arms {
 		rep.Cells = append(rep.Cells, bench.NewCell(a, l.Command(a), samples[i]))
 	}
 	rep.Finish()
-	err = writeReport(c, rep)
-	if ended == nil && err == nil {
-		ended = rep.Failure()
-	}
-	if ended == nil && err == nil && c.Bool("check-output") {
-		ended = rep.SameTokens()
-	}
-	if ended != nil {
-		return ended
-	}
-	return err
+	return rep, ended
 }
 
 // arms are all combinations of the lists, the budget outermost, what is read ahead innermost.

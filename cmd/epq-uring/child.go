@@ -73,6 +73,9 @@ func newKit(c *cli.Command) (*kit, error) {
 // plan asks for the plan of every arm. What is refused as bad usage, or for every arm, ends the command before anything is
 // measured; an arm that is refused alone will say so in its cell.
 func (k *kit) plan(ctx context.Context, arms []bench.Arm) error {
+	if err := k.child.Check(); err != nil {
+		return err
+	}
 	var first error
 	refused := 0
 	for _, a := range arms {

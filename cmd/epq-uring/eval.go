@@ -142,6 +142,7 @@ func perplexity(ctx context.Context, c *cli.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	o.RequestBytes = 9*int64(len(b)) + 8<<20 // the text, a token for each byte at worst; rows and buffers of files
 	window := c.Int("window")
 	if !c.IsSet("ctx-size") {
 		o.Context = window

@@ -34,7 +34,10 @@ func newGroup(root, name string, limit int64) (*Group, error) {
 		if err == nil {
 			return g, nil
 		}
-		why = errors.Join(why, err)
+		if why != nil {
+			err = fmt.Errorf("%w; %w", why, err)
+		}
+		why = err
 	}
 	if why == nil {
 		why = errors.New("no memory controller is mounted")
