@@ -131,6 +131,7 @@ type job struct {
 	depth   int
 	huge    bool
 
+	parts  int // reads of an expert, where whole experts are read
 	tally  tally
 	orders []*order // per thread; they go on from turn to turn
 }
@@ -167,6 +168,9 @@ const maxThreads = 64
 
 // fio is the command line that does the same with fio.
 func (j *job) fio(path string, size int64) string {
+	if j.parts > 0 {
+		return j.nearestFio(path)
+	}
 	w := []string{"fio", "--name=x", "--filename=" + quote(path), "--readonly", "--rw=" + j.opt.RW, "--bs=" + strconv.FormatInt(j.bs, 10),
 		"--direct=" + bit(j.opt.Direct != uring.DirectOff), "--runtime=" + strconv.FormatFloat(j.opt.Runtime.Seconds(), 'f', -1, 64), "--time_based", "--group_reporting"}
 	if j.opt.Size > 0 {

@@ -13,10 +13,11 @@ import (
 
 // Report is the outcome of a run. Its JSON has fio's names where the same is meant.
 type Report struct {
-	Time    int64    `json:"timestamp"`
-	Path    string   `json:"filename"`
-	Jobs    []Job    `json:"jobs"`
-	Verdict *Verdict `json:"verdict,omitempty"` // not of a null device alone
+	Time    int64          `json:"timestamp"`
+	Path    string         `json:"filename"`
+	Jobs    []Job          `json:"jobs"`
+	Verdict *Verdict       `json:"verdict,omitempty"` // not of a null device alone
+	Expert  *ExpertVerdict `json:"expert,omitempty"`  // of whole experts
 	// Interrupted: not all of the time was measured.
 	Interrupted bool         `json:"interrupted,omitempty"`
 	Lost        []uring.Loss `json:"-"`
@@ -163,6 +164,9 @@ func (r *Report) WriteText(out io.Writer) error {
 	}
 	if r.Verdict != nil {
 		fmt.Fprint(out, r.Verdict.Text())
+	}
+	if r.Expert != nil {
+		fmt.Fprint(out, r.Expert.Text())
 	}
 	return nil
 }

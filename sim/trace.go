@@ -141,10 +141,28 @@ func (t *Trace) Uses() iter.Seq2[int, []int32] {
 	}
 }
 
+// Batches goes through the recorded batches in order: the tokens of each, and its uses.
+func (t *Trace) Batches() iter.Seq2[int, iter.Seq2[int, []int32]] {
+	return func(yield func(int, iter.Seq2[int, []int32]) bool) {
+		first := 0
+		for i, u := range t.uses {
+			if u.layer >= 0 {
+				continue
+			}
+			batch := Trace{uses: t.uses[first:i], ids: t.ids}
+			if !yield(u.tokens, batch.Uses()) {
+				return
+			}
+			first = i + 1
+		}
+	}
+}
+
 // use is one record: experts ids[from:to] of a layer, or, with layer -1, the end of a batch.
 type use struct {
 	layer    int32
 	from, to int
+	tokens   int // of the batch that ends
 }
 
 // Read reads a whole trace. errors.Is finds ErrTrace for what is cut, damaged or no trace, and ErrVersion.
@@ -237,7 +255,7 @@ func (t *Trace) readRecord(in *bufio.Reader) (more bool, err error) {
 	case recordEnd:
 		tokens, err := number(in, 1<<32)
 		t.Tokens += int64(tokens)
-		t.uses = append(t.uses, use{layer: -1})
+		t.uses = append(t.uses, use{layer: -1, tokens: tokens})
 		return true, err
 	case recordUse:
 		return true, t.readUse(in)

@@ -26,12 +26,18 @@ func iotestCommand() *cli.Command {
 		Description: "epq-uring iotest model.gguf --bs 128k,512k,2m --iodepth 1,2,4,8,16 --html disk.html\n" +
 			"epq-uring iotest model.gguf --hugepages 0,1 --backend all    what huge pages and io_uring gain\n" +
 			"epq-uring iotest model.gguf --tune                           find and keep how many bytes in flight this disk wants\n" +
+			"epq-uring iotest --rw expert -m model.gguf --ram 8GiB --trace routes.trace    how fast that model would decode\n" +
 			"epq-uring iotest /mnt/ssd --create --size 4g --verify        write a scratch file, check every block read, remove it\n" +
 			"Without --create nothing is written. A folder means its largest file. Several jobs take turns.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "rw", Value: "randread", Usage: "read (in order) or randread"},
+			&cli.StringFlag{Name: "rw", Value: "randread", Usage: "read (in order), randread, or expert: whole experts of a model, read by the pager, and what the model decodes at"},
+			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "expert: GGUF `FILE`, any shard, or the folder of a set (default: the embedded demo model)", Sources: env("model", "LLAMA_ARG_MODEL")},
+			&cli.StringFlag{Name: "trace", Usage: "expert: replay the experts that run --trace `FILE` took down, in the arena of --ram"},
+			&cli.StringFlag{Name: "ram", Value: "auto", Usage: "expert: memory of the run that is predicted (`SIZE`)", Sources: env("ram")},
+			&cli.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "expert: compute threads of that run (default: the CPU quota)", Sources: env("threads", "LLAMA_ARG_THREADS")},
+			&cli.IntFlag{Name: "ctx-size", Aliases: []string{"c"}, Usage: "expert: context of that run", Sources: env("ctx-size", "LLAMA_ARG_CTX_SIZE")},
 			&cli.StringFlag{Name: "bs", Usage: "bytes of a read, with commas (`LIST`) (default: 512k)"},
-			&cli.StringFlag{Name: "iodepth", Usage: "reads in flight, with commas (`LIST`) (default: 8)"},
+			&cli.StringFlag{Name: "iodepth", Usage: "reads in flight, with commas (`LIST`) (default: 8); expert: experts missing at once"},
 			&cli.StringFlag{Name: "backend", Value: "ring", Usage: "ring, pread, null (reads nothing), with commas, or all"},
 			&cli.StringFlag{Name: "direct", Usage: "1: O_DIRECT or an error, 0: through the page cache (default: O_DIRECT where the file system has it)"},
 			&cli.StringFlag{Name: "fixedbufs", Value: "1", Usage: "register the memory: 0 or 1"},
@@ -55,11 +61,14 @@ func iotestCommand() *cli.Command {
 }
 
 func ioTest(ctx context.Context, c *cli.Command) error {
-	o, err := ioOptions(c)
+	json, err := wantsJSON(c)
 	if err != nil {
 		return err
 	}
-	json, err := wantsJSON(c)
+	if c.String("rw") == "expert" {
+		return expertTest(ctx, c, json)
+	}
+	o, err := ioOptions(c)
 	if err != nil {
 		return err
 	}
@@ -73,6 +82,74 @@ func ioTest(ctx context.Context, c *cli.Command) error {
 		err = keepTuning(c, r)
 	}
 	return errors.Join(err, showReport(c, r, json))
+}
+
+// expertTest reads whole experts of a model.
+func expertTest(ctx context.Context, c *cli.Command, json bool) error {
+	for _, name := range []string{"bs", "direct", "numjobs", "size", "create", "keep", "verify", "tune", "svg", "html", "fixedbufs", "registerfiles", "hugepages", "sqpoll"} {
+		if c.IsSet(name) {
+			return fmt.Errorf("--rw expert reads a model as run does: --%s is for --rw read and randread: %w", name, errUsage)
+		}
+	}
+	var args []string
+	if args = c.Args().Slice(); len(args) > 1 || len(args) == 1 && c.IsSet("model") {
+		return fmt.Errorf("--rw expert reads one model, named with -m or as the only argument: %w", errUsage)
+	}
+	opt := iotest.ExpertOptions{Engine: engine.Options{
+		Model: c.String("model"), RAM: c.String("ram"), Threads: c.Int("threads"), Context: max(0, c.Int("ctx-size")), Backend: c.String("backend"), NoTokenizer: true,
+	}}
+	if len(args) == 1 {
+		opt.Engine.Model = args[0]
+	}
+	var err error
+	if opt.Engine.Model == "" {
+		if opt.Engine.Model, err = unpackDemo(); err != nil {
+			return err
+		}
+	}
+	opt.Engine.InFlight = tunedFor(opt.Engine.Model)
+	if opt.Runtime, err = seconds(c.String("runtime")); err != nil {
+		return err
+	}
+	if opt.Bursts, err = depths(c.String("iodepth")); err != nil {
+		return err
+	}
+	if path := c.String("trace"); path != "" {
+		if opt.Batches, err = batchesOf(path, opt.Engine); err != nil {
+			return err
+		}
+	}
+	progress, done := phases(c)
+	r, err := iotest.RunExperts(ctx, opt, progress)
+	done()
+	if err != nil {
+		return err
+	}
+	return showReport(c, r, json)
+}
+
+// batchesOf reads a trace and refuses one of another model.
+func batchesOf(path string, o engine.Options) ([]iotest.Batch, error) {
+	t, err := readTrace(path)
+	if err != nil {
+		return nil, err
+	}
+	p, err := engine.Plan(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := planned(t, p, path); err != nil {
+		return nil, err
+	}
+	var list []iotest.Batch
+	for tokens, uses := range t.Batches() {
+		b := iotest.Batch{Tokens: tokens}
+		for layer, ids := range uses {
+			b.Uses = append(b.Uses, iotest.Use{Layer: layer, IDs: ids})
+		}
+		list = append(list, b)
+	}
+	return list, nil
 }
 
 // keepTuning stores what the sweep found and says where.
@@ -202,17 +279,25 @@ func sweepLists(c *cli.Command, o *iotest.Options) error {
 		}
 		o.BlockSizes = append(o.BlockSizes, n)
 	}
-	for _, s := range split(c.String("iodepth")) {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			return fmt.Errorf("--iodepth is %q, wanted are numbers like 1,2,4: %w", c.String("iodepth"), errUsage)
-		}
-		o.Depths = append(o.Depths, n)
+	var err error
+	if o.Depths, err = depths(c.String("iodepth")); err != nil {
+		return err
 	}
 	if c.Bool("tune") && !c.IsSet("bs") && !c.IsSet("iodepth") {
 		o.Depths = iotest.SweepDepths()
 	}
 	return nil
+}
+
+func depths(list string) (ns []int, err error) {
+	for _, s := range split(list) {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("--iodepth is %q, wanted are numbers like 1,2,4: %w", list, errUsage)
+		}
+		ns = append(ns, n)
+	}
+	return ns, nil
 }
 
 func split(list string) []string {

@@ -65,19 +65,27 @@ func expect(p *expert.Plan, path string, opt pager.Options) (*expected, error) {
 	if err != nil {
 		return nil, err
 	}
-	same := len(t.Catalog.Classes) == len(p.Classes)
-	for i := 0; same && i < len(p.Classes); i++ {
-		same = p.Classes[i].SlotBytes == t.Catalog.Classes[i].SlotBytes && p.Classes[i].Experts == t.Catalog.Classes[i].Experts
-	}
-	if !same {
-		return nil, fmt.Errorf("--trace %s: recorded with another model (%d slot sizes, the first for %d experts; here %d and %d): record this one",
-			path, len(t.Catalog.Classes), t.Catalog.Classes[0].Experts, len(p.Classes), p.Classes[0].Experts)
+	if err := planned(t, p, path); err != nil {
+		return nil, err
 	}
 	s, err := t.Replay(p.Slots, opt)
 	if err != nil {
 		return nil, err
 	}
 	return &expected{s.HitRate(), s.WarmHitRate(), float64(s.BytesRead) / (1 << 20) / float64(max(1, t.Tokens))}, nil
+}
+
+// planned refuses a trace whose slots are not those of a plan.
+func planned(t *sim.Trace, p *expert.Plan, path string) error {
+	same := len(t.Catalog.Classes) == len(p.Classes)
+	for i := 0; same && i < len(p.Classes); i++ {
+		same = p.Classes[i].SlotBytes == t.Catalog.Classes[i].SlotBytes && p.Classes[i].Experts == t.Catalog.Classes[i].Experts
+	}
+	if !same {
+		return fmt.Errorf("--trace %s: recorded with another model (%d slot sizes, the first for %d experts; here %d and %d): record this one",
+			path, len(t.Catalog.Classes), t.Catalog.Classes[0].Experts, len(p.Classes), p.Classes[0].Experts)
+	}
+	return nil
 }
 
 func (e *expected) line() string {

@@ -1,0 +1,85 @@
+package iotest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/synth"
+)
+
+// tiny writes a small model.
+func tiny(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tiny.gguf")
+	if _, err := synth.Write(context.Background(), "micro-qwen35moe", path, synth.Options{Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestRunExperts(t *testing.T) {
+	opt := ExpertOptions{Engine: engine.Options{Model: tiny(t), RAM: "min", Backend: "pread", NoTokenizer: true, Threads: 1}, Runtime: 20 * time.Millisecond}
+	for range 2 {
+		opt.Batches = append(opt.Batches, Batch{Tokens: 2, Uses: []Use{{0, []int32{0, 1, 2}}, {1, []int32{3}}}}, Batch{Tokens: 1, Uses: []Use{{0, []int32{3, 1}}, {1, []int32{3, 0}}}})
+	}
+	r, err := RunExperts(context.Background(), opt, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := r.Expert
+	if v == nil || v.Replay == nil || v.Replay.Tokens != 2 || v.Replay.TokS <= 0 || v.Compute <= 0 || len(v.At) != 6 {
+		t.Fatalf("%+v", v)
+	}
+	for _, a := range v.At {
+		if a.TokS <= 0 || a.TokS > 1.001/v.Compute {
+			t.Errorf("faster than computing alone, %v s: %+v", v.Compute, a)
+		}
+	}
+	var s strings.Builder
+	if err := r.WriteText(&s); err != nil || !strings.Contains(s.String(), "with the recorded routes in an arena of") || !strings.Contains(s.String(), "fio knows no whole experts") {
+		t.Error(err, s.String())
+	}
+	opt.Batches = opt.Batches[:1]
+	if _, err := RunExperts(context.Background(), opt, nil); !errors.Is(err, ErrOption) {
+		t.Error("a trace without a decoded token:", err)
+	}
+	opt.Bursts = []int{100}
+	if _, err := RunExperts(context.Background(), opt, nil); !errors.Is(err, ErrOption) {
+		t.Error("a burst of 100:", err)
+	}
+}
+
+// With bursts of 1 ms per expert and 0.5 ms of computing each, what a token takes can be said by hand.
+func TestExpectedRate(t *testing.T) {
+	x := &expertRun{cost: cost{layer: time.Millisecond, expert: 500 * time.Microsecond, layers: 10, used: 4}}
+	for _, n := range []int{1, 4} {
+		b := &burst{missing: n}
+		for range 3 {
+			b.tally.clat.add(int64(n) * 1e6)
+			b.tally.elapsed += time.Duration(n) * time.Millisecond
+		}
+		x.bursts = append(x.bursts, b)
+	}
+	for _, c := range []struct{ hits, seconds float64 }{
+		{1, 10 * (1 + 4*0.5) / 1e3}, // nothing read
+		{0, 10 * (1 + 4 + 0.5) / 1e3},
+		// m of 4 missing with probabilities 1, 4, 6, 4, 1 of 16: 2 ms; else max(m, 1.5) ms and 0.5 more
+		{0.5, 10 * (1 + (1*2.0+4*2.0+6*2.5+4*3.5+1*4.5)/16) / 1e3},
+	} {
+		if got := 1 / x.at(c.hits).TokS; math.Abs(got/c.seconds-1) > 1e-9 {
+			t.Errorf("hit rate %v: %v s, want %v", c.hits, got, c.seconds)
+		}
+	}
+	if got := x.burstTime(3); math.Abs(got-3e-3) > 1e-9 {
+		t.Error("interpolated:", got)
+	}
+	if got := x.burstTime(8); math.Abs(got-8e-3) > 1e-9 {
+		t.Error("beyond:", got)
+	}
+}
