@@ -15,7 +15,7 @@ import (
 	"github.com/epq-uring/epq-uring/uring"
 )
 
-// computeTokens is how many tokens are decoded to see what computing takes: the first warm the caches.
+// computeTokens is how many tokens are decoded to see what computing takes.
 const computeTokens = 24
 
 // measureCompute is the time of a token whose experts are all there: the engine decodes on the null device, which leaves
@@ -27,26 +27,14 @@ func measureCompute(ctx context.Context, o engine.Options) (perToken time.Durati
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	n := min(computeTokens, e.Context()-1)
-	var times []time.Duration
-	last := time.Time{}
-	_, err = e.Generate(ctx, engine.Request{Tokens: []int32{1}, MaxTokens: n, IgnoreEOS: true}, func(ev engine.Event) error {
-		if len(ev.Tokens) > 0 {
-			now := time.Now()
-			if !last.IsZero() {
-				times = append(times, now.Sub(last)/time.Duration(len(ev.Tokens)))
-			}
-			last = now
-		}
-		return nil
-	})
+	r, err := e.Generate(ctx, engine.Request{Tokens: []int32{1}, MaxTokens: min(computeTokens, e.Context()-1), IgnoreEOS: true}, nil)
 	switch {
 	case err != nil:
 		return 0, err
-	case len(times) == 0:
-		return 0, fmt.Errorf("iotest: the model decoded no token that could be timed: raise -c: %w", ErrOption)
+	case len(r.Tokens) < 2 || r.DecodeTime <= 0:
+		return 0, fmt.Errorf("iotest: the model decoded %d tokens, two are needed to see what computing takes: raise -c: %w", len(r.Tokens), ErrOption)
 	}
-	return median(times), nil
+	return r.DecodeTime / time.Duration(len(r.Tokens)-1), nil
 }
 
 // cost divides the time of a token by the bytes of weights that it reads.
