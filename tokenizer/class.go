@@ -20,6 +20,9 @@ const (
 	newline                   // CR and LF, which are space too
 	capital                   // gpt-4o: may begin a word: \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}
 	small                     // gpt-4o: may end a word: \p{Ll}\p{Lm}\p{Lo}\p{M}
+	han                       // \p{Han}
+	upper                     // kimi-k2: may begin a word: \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M} without \p{Han}
+	lower                     // kimi-k2: may end a word: \p{Ll}\p{Lm}\p{Lo}\p{M} without \p{Han}
 )
 
 const pageBits = 8
@@ -39,9 +42,15 @@ var classes = sync.OnceValue(func() *classTable {
 	}{
 		{unicode.L, letter}, {unicode.M, mark}, {unicode.N, number}, {unicode.P, punct}, {unicode.S, symbol},
 		{unicode.White_Space, space},
-		{unicode.L, capital | small},
+		{unicode.L, capital | small}, {unicode.Han, han},
+		{unicode.Lu, upper}, {unicode.Lt, upper}, {unicode.Ll, lower}, {unicode.Lm, upper | lower}, {unicode.Lo, upper | lower}, {unicode.M, upper | lower},
 	} {
 		markTable(flat, t.table, t.class)
+	}
+	for i, c := range flat {
+		if c&han != 0 {
+			flat[i] &^= upper | lower
+		}
 	}
 	for _, r := range deepseekLetters {
 		for x := r[0]; x <= r[1]; x++ {

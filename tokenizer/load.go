@@ -24,9 +24,10 @@ const (
 // endKeys name tokens that end an answer: end of sequence, turn, message.
 var endKeys = []string{"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}
 
-// endTexts are control tokens that end an answer whether the file says so or not.
+// endTexts are control tokens that end an answer whether the file says so or not; the last two begin another's turn.
 var endTexts = []string{"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|role_end|>",
-	"<|return|>", "<|call|>", "<|end|>", "<｜end▁of▁sentence｜>", "<end_of_turn>", "[EOS]", "[EOT]"}
+	"<|return|>", "<|call|>", "<|end|>", "<｜end▁of▁sentence｜>", "<end_of_turn>", "[EOS]", "[EOT]",
+	"<|user|>", "<|observation|>"}
 
 // New makes the tokenizer of a file. Errors wrap ErrVocab or ErrUnsupported, or are the file's own where a key has the
 // wrong type.

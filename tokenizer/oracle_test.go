@@ -20,6 +20,10 @@ var patterns = map[string][]string{
 	"gpt-4o": {`[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?` +
 		`|[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))+((?=[\p{L}])([^A-Z]))*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?` +
 		`|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`},
+	"glm4": {family(`\p{N}{1,3}`, "")},
+	"kimi-k2": {`\p{Han}+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}-[\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}-[\p{Han}]]+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?` +
+		`|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}-[\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}-[\p{Han}]]*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?` +
+		`|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`},
 	"deepseek-llm": {`[\r\n]`, `\s?[` + letterRanges() + `]+`, `\s?[!-/:-~！-／：-～‘-‟、。]+`, `\s+$`,
 		`[一-龥ࠀ-一가-퟿]+`, `\p{N}+`},
 }
@@ -65,7 +69,7 @@ func oracle(t *testing.T, stages []*regexp2.Regexp, text string) []string {
 
 // The scanners cut random texts as the regular expressions do.
 func TestSplittersAgainstRegexp(t *testing.T) {
-	alphabet := []string{"a", "b", "Z", "É", "é", "ß", "ſ", "Ω", "я", "Я", "中", "の", "カ", "한", "ก", "ʰ", "ǅ", "\u0301", "\u0e31",
+	alphabet := []string{"a", "b", "Z", "É", "é", "ß", "ſ", "Ω", "я", "Я", "中", "〇", "の", "カ", "한", "ก", "ʰ", "ǅ", "\u0301", "\u0e31",
 		"0", "7", "٣", "Ⅻ", "½", " ", " ", "  ", "\t", "\u00a0", "\u3000", "\n", "\r", "\r\n", "\v", "\u2028", "'s", "'LL", "'Re", "'",
 		".", ",", "/", "-", "!", "_", "$", "€", "`", "“", "！", "。", "™", "😀", "\u200d", "\x00", "the", "ABC", "Word"}
 	for _, pre := range Known() {

@@ -27,6 +27,8 @@ var pretokenizers = map[string]pretokenizer{
 	"deepseek-llm": {split: splitDeepseekLLM},
 	"deepseek-v3":  {split: splitDeepseekV3},
 	"gpt-4o":       {split: splitGPT4o},
+	"glm4":         {split: wordSplitter(rules{digits: 3})},
+	"kimi-k2":      {split: splitKimiK2},
 }
 
 // Known lists the pre-tokenizers, sorted.
