@@ -177,15 +177,21 @@ func deepseekShapes(base shape) []shape {
 	tiny.experts, tiny.used, tiny.groups, tiny.groupsUsed, tiny.ff, tiny.ffShared, tiny.scale = 8, 3, 4, 2, 160, 160, 2.5
 	tiny.yarn, tiny.seed = []float32{40, 512, 0.1}, 3
 
+	named := func(pre string) *family { // the family with another pre-tokenizer
+		f := deepseek
+		f.pre = pre
+		return &f
+	}
+
 	lite := d
 	lite.large("deepseek-v2-lite", "the shape of DeepSeek-V2-Lite Q4_K_M: 27 layers, 64 experts, 6 per token, 10 GiB", 27, 102400, 100000)
-	lite.whole, lite.embd, lite.heads, lite.ffDense = 27, 2048, 16, 10944
+	lite.family, lite.whole, lite.embd, lite.heads, lite.ffDense = named("deepseek-llm"), 27, 2048, 16, 10944
 	lite.experts, lite.used, lite.ff, lite.ffShared, lite.scale = 64, 6, 1408, 2816, 1
 	lite.gating, lite.normalise, lite.bias, lite.context, lite.yarn = 1, false, 0, 163840, []float32{40, 4096, 0.0707}
 
 	glm := d
 	glm.large("glm-4.7-flash", "the shape of GLM-4.7-Flash Q4_K_M: 47 layers and one of prediction, 64 experts, 4 per token, 17 GiB", 47, 154880, 151329)
-	glm.whole, glm.embd, glm.heads, glm.ffDense, glm.queryRank, glm.predict = 48, 2048, 20, 10240, 768, 1
+	glm.family, glm.whole, glm.embd, glm.heads, glm.ffDense, glm.queryRank, glm.predict = named("glm4"), 48, 2048, 20, 10240, 768, 1
 	glm.nope, glm.value, glm.ropeBase, glm.eps, glm.context = 192, 256, 1e6, 1e-5, 202752
 	glm.experts, glm.used, glm.groups, glm.groupsUsed, glm.ff, glm.ffShared, glm.scale = 64, 4, 1, 1, 1536, 1536, 1.8
 
@@ -194,5 +200,10 @@ func deepseekShapes(base shape) []shape {
 	v3.whole, v3.embd, v3.heads, v3.lead, v3.ffDense, v3.queryRank = 61, 7168, 128, 3, 18432, 1536
 	v3.experts, v3.used, v3.groups, v3.groupsUsed, v3.ff, v3.ffShared, v3.scale = 256, 8, 8, 4, 2048, 2048, 2.5
 	v3.context, v3.yarn = 163840, []float32{40, 4096, 0.1}
-	return []shape{tiny, lite, glm, v3}
+
+	k2 := v3
+	k2.large("kimi-k2", "the shape of Kimi K2 Q4_K_M: 61 layers, 384 experts, 8 per token, 580 GiB", 61, 163840, 163584)
+	k2.family, k2.heads, k2.lead, k2.experts, k2.groups, k2.groupsUsed = named("kimi-k2"), 64, 1, 384, 1, 1
+	k2.scale, k2.ropeBase, k2.context, k2.yarn = 2.827, 5e4, 131072, []float32{32, 4096, 0.1}
+	return []shape{tiny, lite, glm, v3, k2}
 }
