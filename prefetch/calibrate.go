@@ -1,11 +1,12 @@
 package prefetch
 
 // calibration turns buckets into probabilities: how often an expert of a bucket that was not in memory when it was named
-// was used. Those in memory are left out, because they are the frequent ones and nobody reads them. Every layer has cells
-// of its own, which begin with what all layers together know.
+// was used. Those in memory are left out, because they are the frequent ones and nobody reads them. Cells begin with what
+// a wider one knows: a layer's with all layers', those with all buckets of the same margin.
 type calibration struct {
-	all   [kinds][buckets]cell
-	layer [][kinds][buckets]cell
+	margin [kinds][marginBuckets]cell
+	all    [kinds][buckets]cell
+	layer  [][kinds][buckets]cell
 }
 
 type cell struct{ seen, used float32 }
@@ -13,8 +14,8 @@ type cell struct{ seen, used float32 }
 const (
 	// What nothing is known about is used with this probability, as sure as from so many cases: too rarely to be read.
 	priorChance, priorWeight = 0.2, 4
-	// All layers weigh as much as so many cases of one.
-	layerWeight = 8
+	// What a wider cell knows weighs as much as so many cases.
+	widerWeight = 8
 	// Counts are halved when they reach these, so that old cases fade.
 	layerFull, allFull = 256, 4096
 )
@@ -24,6 +25,7 @@ func newCalibration(layers int) *calibration {
 }
 
 func (c *calibration) learn(layer, kind int, bucket uint8, hit bool) {
+	c.margin[kind][bucket/historyBuckets].add(hit, allFull)
 	c.all[kind][bucket].add(hit, allFull)
 	c.layer[layer][kind][bucket].add(hit, layerFull)
 }
@@ -40,7 +42,12 @@ func (c *cell) add(hit bool, full float32) {
 
 // chance is between 0 and 1.
 func (c *calibration) chance(layer, kind int, bucket uint8) float32 {
-	a, l := &c.all[kind][bucket], &c.layer[layer][kind][bucket]
-	p := (a.used + priorChance*priorWeight) / (a.seen + priorWeight)
-	return (l.used + p*layerWeight) / (l.seen + layerWeight)
+	p := c.margin[kind][bucket/historyBuckets].chance(priorChance, priorWeight)
+	p = c.all[kind][bucket].chance(p, widerWeight)
+	return c.layer[layer][kind][bucket].chance(p, widerWeight)
+}
+
+// chance is the share of hits, begun with another estimate that weighs so many cases.
+func (c *cell) chance(prior, weight float32) float32 {
+	return (c.used + prior*weight) / (c.seen + weight)
 }

@@ -55,12 +55,16 @@ func compare(a, b Candidate) int {
 	return 0
 }
 
-// Where a guess is not worth its read. BenchmarkReplay and docs/prefetch.md: 0.3 to 0.6 differ little, for waste is bounded
-// beside it.
-const minChance = 0.4
+// A guess must have at least minChance; the more of the allowance for waste is used up, the nearer to fullChance, so that
+// what there is goes to the better guesses.
+const (
+	minChance  = 0.4
+	fullChance = 0.9
+)
 
-// wasteShare is the expected waste that guesses may add up to, of all bytes read; what guesses displace comes on top.
-const wasteShare = 0.1
+// wasteShare is the expected waste that guesses may add up to, of all bytes read: 15 % with room for what the calibration
+// does not know yet (docs/prefetch.md).
+const wasteShare = 0.12
 
 // wasteCap bounds what can be saved up of it, in experts.
 const wasteCap = 16
@@ -132,9 +136,11 @@ func (b *budget) speed() float64 {
 	return b.waitBytes / b.waitTime
 }
 
-// limits says what may be read from layer on.
-func (b *budget) limits(layer int, s *State) *Limits {
-	b.lim.MinP, b.lim.Slots, b.lim.Waste = minChance, s.Room, int64(b.waste)
+// limits says what may be read from layer on, where an expert takes so many bytes.
+func (b *budget) limits(layer int, expert int64, s *State) *Limits {
+	b.waste = min(b.waste, wasteCap*float64(expert))
+	left := float32(max(b.waste, 0) / (wasteCap * float64(expert)))
+	b.lim.MinP, b.lim.Slots, b.lim.Waste = fullChance-left*(fullChance-minChance), s.Room, int64(b.waste)
 	gap, at := time.Duration(0), layer
 	for a := range b.lim.Bytes {
 		gap += *b.gap(at)
@@ -146,12 +152,11 @@ func (b *budget) limits(layer int, s *State) *Limits {
 	return &b.lim
 }
 
-// spend takes what was planned out of the bucket. expert is the size of one: what can be saved up is counted in it.
+// spend takes what was planned out of the bucket; as much as one expert can be saved up.
 func (b *budget) spend(guesses []expert.Guess, expert int64) {
 	left := b.lim.Bytes[0] - int64(len(guesses))*expert
 	b.carry = min(max(left, 0), expert)
 	for _, g := range guesses {
 		b.waste -= float64(1-g.P) * float64(expert)
 	}
-	b.waste = min(b.waste, wasteCap*float64(expert))
 }

@@ -228,8 +228,9 @@ func (p *Prefetcher) Guess(layer int, ids []int32, hidden []float32, s *State) [
 	}
 	p.by.name(layer, ids, hidden, p.depth, p.lists)
 	p.collect(layer)
-	p.guesses = Plan(p.guesses, p.offers, p.budget.limits(layer, s))
-	p.budget.spend(p.guesses, p.cat.ExpertBytes((layer+1)%len(p.cat.Layers)))
+	bytes := p.cat.ExpertBytes((layer + 1) % len(p.cat.Layers))
+	p.guesses = Plan(p.guesses, p.offers, p.budget.limits(layer, bytes, s))
+	p.budget.spend(p.guesses, bytes)
 	d := p.opt.Now().Sub(from)
 	p.spent += d
 	p.stats.Time += d
