@@ -67,8 +67,8 @@ func (g *Governor) Depth() int {
 // onOther says whether the running window is the other depth's: the second and third of four.
 func (g *Governor) onOther() bool { return g.phase == 1 || g.phase == 2 }
 
-// Verdict says in a few words why the depth is what it is.
-func (g *Governor) Verdict() string { return g.verdict }
+// Verdict is the depth in force, whatever a trial does just now, and why it is.
+func (g *Governor) Verdict() (depth int, why string) { return g.depth, g.verdict }
 
 // Token tells what a token took in all, what of it was waiting and guessing, and how many experts it needed from the disk.
 func (g *Governor) Token(took, cost time.Duration, needed int) {

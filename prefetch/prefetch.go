@@ -288,7 +288,7 @@ func (p *Prefetcher) Stats() Stats {
 	s.Depth, s.Layers = p.depth, slices.Clone(p.layers)
 	s.Reason = "as asked for"
 	if p.gov != nil {
-		s.Reason = p.gov.Verdict()
+		s.Depth, s.Reason = p.gov.Verdict()
 	}
 	return s
 }

@@ -6,7 +6,7 @@ import "time"
 type Stats struct {
 	Mode      string
 	Predictor string
-	Depth     int           // layers looked ahead now; 0: nothing is guessed
+	Depth     int           // layers looked ahead; 0: nothing is guessed
 	Reason    string        // why this depth
 	Time      time.Duration // spent on guessing
 	Layers    []LayerStats  // per MoE layer
