@@ -17,7 +17,7 @@ const (
 	// What a wider cell knows weighs as much as so many cases.
 	widerWeight = 8
 	// Counts are halved when they reach these, so that old cases fade.
-	layerFull, allFull = 256, 4096
+	layerFull, allFull = 256, 1024
 )
 
 func newCalibration(layers int) *calibration {

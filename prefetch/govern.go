@@ -78,10 +78,7 @@ func (g *Governor) Token(took, cost time.Duration, needed int) {
 		g.idle()
 		return
 	}
-	a := &g.window[0]
-	if g.onOther() {
-		a = &g.window[1]
-	}
+	a := g.running()
 	a.cost += cost.Seconds()
 	a.needed += needed
 	if g.tokens++; g.tokens < windowTokens {
@@ -94,10 +91,17 @@ func (g *Governor) Token(took, cost time.Duration, needed int) {
 	g.phase %= 4
 }
 
-// Interrupt forgets the running pair.
+// Interrupt begins the running window anew.
 func (g *Governor) Interrupt() {
-	g.window, g.tokens = [2]arm{}, 0
-	g.phase = g.phase / 2 * 2
+	*g.running(), g.tokens = arm{}, 0
+}
+
+// running is the sum of the running window.
+func (g *Governor) running() *arm {
+	if g.onOther() {
+		return &g.window[1]
+	}
+	return &g.window[0]
 }
 
 // idle counts down to the next trial.

@@ -8,8 +8,8 @@ const followers = 16
 // rowWords: how often the expert was used, and its followers as count<<16 | expert.
 const rowWords = 1 + followers
 
-// rowFull is when a row is halved: a few hundred uses ago counts half.
-const rowFull = 512
+// rowFull is when a row is halved: what came that many uses ago counts half.
+const rowFull = 128
 
 // HistoryWords is how much memory History and Hybrid learn in.
 func HistoryWords(cat *expert.Catalog) int { return cat.Experts() * rowWords }
