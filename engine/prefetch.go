@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"encoding/binary"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"unsafe"
 
 	"github.com/epq-uring/epq-uring/expert"
@@ -58,6 +61,45 @@ func (e *Engine) allocHistory() error {
 	e.blocks = append(e.blocks, block)
 	e.history = unsafe.Slice((*uint32)(unsafe.Pointer(&block.Bytes()[0])), n/4)
 	return nil
+}
+
+const historyMagic = "epqnext1"
+
+// historyPath is where the history of a model is kept, beside the list of what is hot.
+func historyPath(w *warmFile) string {
+	return filepath.Join(filepath.Dir(w.path), "routes-"+strings.TrimPrefix(filepath.Base(w.path), "warm-"))
+}
+
+// readHistory takes up what earlier runs learned; with an error the history stays empty.
+func (e *Engine) readHistory(w *warmFile) error {
+	if e.history == nil {
+		return nil
+	}
+	path := historyPath(w)
+	b, err := readSmall(path, sealBytes+4*len(e.history))
+	if err != nil {
+		return err
+	}
+	body, err := unseal(filepath.Base(path), historyMagic, w.id, b)
+	if err != nil {
+		return err
+	}
+	for i := range e.history {
+		e.history[i] = binary.LittleEndian.Uint32(body[4*i:])
+	}
+	return nil
+}
+
+// keepHistory writes the history for the next run. One that cannot be written costs only some guesses.
+func (e *Engine) keepHistory(w *warmFile) {
+	if e.history == nil {
+		return
+	}
+	body := make([]byte, 0, 4*len(e.history))
+	for _, v := range e.history {
+		body = binary.LittleEndian.AppendUint32(body, v)
+	}
+	_ = replaceFile(historyPath(w), seal(historyMagic, w.id, body))
 }
 
 // newPrefetcher makes what guesses for the arena; nil where nothing shall be read ahead.

@@ -7,21 +7,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/epq-uring/epq-uring/expert"
-)
-
-// Kinds of small files of ours that cannot be used; match with errors.Is.
-var (
-	ErrForeign = errors.New("of another model or version")
-	ErrDamaged = errors.New("damaged")
 )
 
 // warmTime is how long after the start hot experts are read: some 15 GB at the speed of one SSD, and over before the
@@ -32,11 +24,9 @@ const warmTime = 5 * time.Second
 // conversation does not push out what all others need.
 const warmMemory = 4096
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // warmFile is what one run tells the next: how often each expert was used. On disk, little endian:
 //
-//	"epqwarm1"  identity, 32 bytes  weight float32  number of experts uint32  float32 per expert  CRC32C of all before
+//	weight float32  number of experts uint32  float32 per expert      sealed as "epqwarm1"
 type warmFile struct {
 	path   string
 	id     identity
@@ -44,10 +34,7 @@ type warmFile struct {
 	rates  []float32 // uses per batch, in the order of expert.Catalog.Index
 }
 
-const (
-	warmMagic  = "epqwarm1"
-	warmHeader = len(warmMagic) + len(identity{}) + 8
-)
+const warmMagic = "epqwarm1"
 
 // openWarm reads the list of a model, or begins an empty one. The note says why a list that is there is not used.
 func (e *Engine) openWarm() (w *warmFile, note string) {
@@ -55,7 +42,7 @@ func (e *Engine) openWarm() (w *warmFile, note string) {
 	if err != nil {
 		return nil, err.Error()
 	}
-	b, err := readSmall(w.path, warmHeader+4*len(w.rates)+4)
+	b, err := readSmall(w.path, sealBytes+8+4*len(w.rates))
 	if err == nil {
 		err = w.parse(b)
 	}
@@ -78,45 +65,28 @@ func (e *Engine) newWarm() (*warmFile, error) {
 	return w, err
 }
 
-// readSmall reads a file that must have just so many bytes.
-func readSmall(path string, size int) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() != int64(size) {
-		return nil, fmt.Errorf("%s has %d bytes, %d belong to this model: %w", filepath.Base(path), info.Size(), size, ErrForeign)
-	}
-	return os.ReadFile(path)
-}
-
 func (w *warmFile) parse(b []byte) error {
-	name := filepath.Base(w.path)
-	if len(b) != warmHeader+4*len(w.rates)+4 || string(b[:len(warmMagic)]) != warmMagic {
-		return fmt.Errorf("%s: %w", name, ErrForeign)
+	body, err := unseal(filepath.Base(w.path), warmMagic, w.id, b)
+	if err != nil {
+		return err
 	}
-	body := b[:len(b)-4]
-	if crc32.Checksum(body, castagnoli) != binary.LittleEndian.Uint32(b[len(body):]) {
-		return fmt.Errorf("%s: %w", name, ErrDamaged)
+	if len(body) != 8+4*len(w.rates) || binary.LittleEndian.Uint32(body[4:]) != uint32(len(w.rates)) {
+		return fmt.Errorf("%s: %w", filepath.Base(w.path), ErrForeign)
 	}
-	if identity(b[len(warmMagic):len(warmMagic)+len(w.id)]) != w.id || binary.LittleEndian.Uint32(b[warmHeader-4:]) != uint32(len(w.rates)) {
-		return fmt.Errorf("%s: %w", name, ErrForeign)
-	}
-	w.weight = math.Float32frombits(binary.LittleEndian.Uint32(b[warmHeader-8:]))
+	w.weight = math.Float32frombits(binary.LittleEndian.Uint32(body))
 	for i := range w.rates {
-		w.rates[i] = math.Float32frombits(binary.LittleEndian.Uint32(body[warmHeader+4*i:]))
+		w.rates[i] = math.Float32frombits(binary.LittleEndian.Uint32(body[8+4*i:]))
 	}
 	return nil
 }
 
 func (w *warmFile) bytes() []byte {
-	b := append([]byte(warmMagic), w.id[:]...)
-	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(w.weight))
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(w.rates)))
+	body := binary.LittleEndian.AppendUint32(nil, math.Float32bits(w.weight))
+	body = binary.LittleEndian.AppendUint32(body, uint32(len(w.rates)))
 	for _, r := range w.rates {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(r))
+		body = binary.LittleEndian.AppendUint32(body, math.Float32bits(r))
 	}
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return seal(warmMagic, w.id, body)
 }
 
 // add averages in the uses of a run over so many batches.
@@ -162,6 +132,9 @@ func (l *loop) startWarm() {
 		l.warmUntil = time.Now().Add(warmTime)
 		l.e.warmNote = fmt.Sprintf(", warm start with %d experts", len(hot))
 	}
+	if err := l.e.readHistory(l.warm); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		l.e.warmNote += ", no history of routes: " + err.Error()
+	}
 }
 
 // warming reads on while there is nothing else to do, and says whether there is more to come.
@@ -194,4 +167,5 @@ func (l *loop) keepWarm() {
 	}
 	l.warm.add(l.pager.Counts(nil), l.forwards)
 	_ = replaceFile(l.warm.path, l.warm.bytes())
+	l.e.keepHistory(l.warm)
 }

@@ -59,7 +59,7 @@ func TestWarmStart(t *testing.T) {
 	}
 	o.WarmDir = t.TempDir()
 	kept := func() string {
-		files, _ := filepath.Glob(filepath.Join(o.WarmDir, "*"))
+		files, _ := filepath.Glob(filepath.Join(o.WarmDir, "warm-*"))
 		if len(files) != 1 {
 			t.Fatalf("kept: %v", files)
 		}
@@ -105,4 +105,52 @@ func TestWarmStart(t *testing.T) {
 	}
 	check("file replaced", false, "another model or version")
 	check("and again", true, "warm start with ")
+}
+
+// What followed what is kept too: the second run names experts from its first layer on. A damaged history is named and
+// begun anew, and the list of hot experts serves all the same.
+func TestHistoryIsKept(t *testing.T) {
+	o := engine.Options{Model: copyDemo(t), RAM: "1GiB", Context: 64, UBatch: 16, NoTokenizer: true, WarmDir: t.TempDir(), Prefetch: "history"}
+	named := func() (routed int64, line string) {
+		e, err := engine.Open(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		if err := e.Rows(context.Background(), someTokens[:2], 1, func(int, []float32) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		s, err := e.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range s.Prefetch.Layers {
+			routed += l.Routed
+		}
+		return routed, e.FirstLine()
+	}
+	first, _ := named()
+	second, line := named()
+	if second <= first || strings.Contains(line, "no history") {
+		t.Errorf("the first run named something for uses of %d experts, the second for %d; %q", first, second, line)
+	}
+	files, _ := filepath.Glob(filepath.Join(o.WarmDir, "routes-*"))
+	if len(files) != 1 {
+		t.Fatalf("kept: %v", files)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(files[0], b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	third, line := named()
+	if third != first || !strings.Contains(line, "no history of routes: routes-") || !strings.Contains(line, "warm start with") {
+		t.Errorf("after a flipped bit for %d, the first run for %d; %q", third, first, line)
+	}
+	if again, _ := named(); again != second {
+		t.Errorf("begun anew: %d, want %d", again, second)
+	}
 }
