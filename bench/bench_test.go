@@ -120,6 +120,10 @@ func TestFailures(t *testing.T) {
 		return 1, nil
 	}}
 	r = reportOf(t, l, twoArms(), 2)
+	r.Cells[0].PeakAnon = r.Cells[0].RAMBytes + 7
+	if notes := strings.Join(r.Notes(), "\n"); !strings.Contains(notes, "prefetch off: the anonymous peak is 7 bytes above") {
+		t.Errorf("notes %q", notes)
+	}
 	for _, write := range []func(io.Writer) error{r.WriteHTML, func(w io.Writer) error { return WriteText(w, r.Facts(), r.Tables(), r.Notes()) }} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil || !strings.Contains(b.String(), "2 of 2 runs failed") {

@@ -252,6 +252,9 @@ func (r *Report) Notes() []string {
 		if c.Fallback != "" {
 			add("ran %s", c.Fallback)
 		}
+		if c.Runs > 0 && c.PeakAnon > c.RAMBytes {
+			add("%s: the anonymous peak is %d bytes above the budget", label, c.PeakAnon-c.RAMBytes)
+		}
 		if c.Swap > 0 {
 			add("%s: %s were swapped out: the budget is more than the machine has", label, expert.FormatBytes(c.Swap))
 		}
