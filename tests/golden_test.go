@@ -23,6 +23,7 @@ type goldenCase struct {
 	Rows        []int
 	Vocab       int `json:"n_vocab"`
 	Routes      [][][]int32
+	Layers      []int // block of each entry of Routes
 	Gaps        [][]float64
 	Tolerance   struct {
 		Routes  string
