@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/epq-uring/epq-uring/engine"
@@ -33,5 +34,42 @@ func TestPlanOfLing(t *testing.T) {
 				t.Errorf("%s of %d bytes, want 7.9 KiB per token", kv.Name, kv.Bytes)
 			}
 		}
+	}
+}
+
+// Nothing takes it for granted that there are at most 256 experts.
+func TestManyExperts(t *testing.T) {
+	r, err := synth.Write(context.Background(), "tiny-gpt-oss", filepath.Join(t.TempDir(), "many.gguf"), synth.Options{Experts: 600, Used: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := make([]int32, 40)
+	for i := range tokens {
+		tokens[i] = int32(i * 7 % 384)
+	}
+	o := engine.Options{Model: r.Files[0], RAM: "1GiB", Context: 64, UBatch: 64, Kernels: "scalar", Backend: "pread", NoTokenizer: true}
+	want := bits(t, o, tokens, 0)
+	o.RAM, o.Kernels, o.Backend = "min", "", "auto"
+	if !slices.Equal(bits(t, o, tokens, 3), want) {
+		t.Error("paged through the smallest arena: other bits")
+	}
+	e, err := engine.Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	high := 0
+	seen := func(_, _ int, ids []int32) {
+		for _, id := range ids {
+			if id > 255 {
+				high++
+			}
+		}
+	}
+	if err := e.Observe(seen, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Rows(context.Background(), tokens, 0, func(int, []float32) error { return nil }); err != nil || high < 300 {
+		t.Errorf("%d choices above 255, %v", high, err)
 	}
 }
