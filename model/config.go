@@ -176,7 +176,7 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	if spec.has(MLA) {
 		r.latent(&c)
 	} else {
-		r.heads(&c)
+		r.heads(&c, spec)
 	}
 	c.Eps = float32(r.float("attention.layer_norm_rms_epsilon", 0, 1, math.NaN()))
 	r.rope(&c)
@@ -204,7 +204,7 @@ func (r *reader) blocks(c *Config) {
 }
 
 // heads reads grouped-query attention.
-func (r *reader) heads(c *Config) {
+func (r *reader) heads(c *Config, spec Spec) {
 	c.KVHeads = r.number("attention.head_count_kv", 1, c.Heads, c.Heads)
 	if r.err == nil && c.Heads%c.KVHeads != 0 {
 		r.fail("attention.head_count_kv", "is %d, which does not divide the %d heads", c.KVHeads, c.Heads)
@@ -213,8 +213,10 @@ func (r *reader) heads(c *Config) {
 	c.ValueDim = r.number("attention.value_length", 1, 1<<14, c.KeyDim)
 	c.Rope.Dim = r.number("rope.dimension_count", 2, c.KeyDim, c.KeyDim)
 	c.Scale = float32(1 / math.Sqrt(float64(c.KeyDim)))
-	c.Window = r.number("attention.sliding_window", 0, maxContext, 0)
-	c.WindowEvery = r.number("attention.sliding_window_pattern", 1, maxBlocks, 2)
+	if spec.Windows {
+		c.Window = r.number("attention.sliding_window", 0, maxContext, 0)
+		c.WindowEvery = r.number("attention.sliding_window_pattern", 1, maxBlocks, 2)
+	}
 }
 
 // latent reads MLA. Old files give the sizes of a query head where new ones give those of the cached key.

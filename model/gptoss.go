@@ -7,6 +7,7 @@ var gptOSS = Spec{
 	Mixers:     []MixerRule{{Mixer: Attention}},
 	Biases:     true,
 	Sinks:      true,
+	Windows:    true,
 	FFNNorm:    "post_attention_norm",
 	Gating:     SoftmaxOfChosen,
 	Normalise:  true,

@@ -295,3 +295,22 @@ func TestRopeSections(t *testing.T) {
 		t.Errorf("pairs that turn: %v, want %v", turns, want)
 	}
 }
+
+// A cache that cannot hold the model's heads is refused.
+func TestCacheTypes(t *testing.T) {
+	for name, ok := range map[string]bool{"micro-qwen3moe": false, "tiny-qwen35moe-q4k": true, "tiny-bailingmoe3-q4k": true} {
+		f, err := gguf.Open(filepath.Join(goldenDir, name+".gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := ReadConfig(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := testOptions()
+		o.TypeK, o.TypeV = gguf.Q8_0, gguf.Q8_0
+		if _, err := New(f, c, o); (err == nil) != ok || !ok && !errors.Is(err, kernels.ErrCacheType) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -74,6 +74,7 @@ type Spec struct {
 	HeadNorms  bool        // Attention norms each head's query and key before they turn
 	Biases     bool        // Attention, router and routed experts add biases
 	Sinks      bool        // Attention has a score per head that takes weight and adds nothing
+	Windows    bool        // Attention sees a sliding window in all blocks but every second, or as the file says
 	FFNNorm    string      // name of the norm before the feed-forward
 	Shared     Shared
 	Gating     Gating // where the file has no expert_gating_func

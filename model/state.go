@@ -1,9 +1,8 @@
 package model
 
 import (
-	"fmt"
-
 	"github.com/epq-uring/epq-uring/gguf"
+	"github.com/epq-uring/epq-uring/kernels"
 )
 
 // state holds what sequences leave behind: keys and values of the attention layers, matrix and convolution state of the
@@ -21,9 +20,6 @@ type state struct {
 	caches, recurrents int
 }
 
-// cacheTypes are the types a KV cache can have.
-var cacheTypes = []gguf.Type{gguf.F16, gguf.F32, gguf.Q8_0}
-
 func newState(c Config, layers []layer, opt Options) (*state, error) {
 	s := &state{c: c, context: opt.Context, typeK: opt.TypeK, typeV: opt.TypeV}
 	for i := range layers {
@@ -33,24 +29,18 @@ func newState(c Config, layers []layer, opt Options) (*state, error) {
 			s.caches++
 		}
 	}
-	var err error
-	if s.rowK, err = cacheRow(opt.TypeK, c.KeyDim); err == nil && c.Latent.Rank == 0 {
-		s.rowV, err = cacheRow(opt.TypeV, c.ValueDim)
+	latent := c.Latent.Rank > 0
+	if latent {
+		s.typeV = s.typeK
 	}
-	return s, err
-}
-
-func cacheRow(t gguf.Type, dim int) (int, error) {
-	for _, ok := range cacheTypes {
-		if ok == t {
-			n, err := t.RowBytes(int64(dim))
-			if err != nil {
-				return 0, fmt.Errorf("model: a KV cache of type %s cannot hold heads of %d: %w", t, dim, err)
-			}
-			return int(n), nil
-		}
+	if err := kernels.CheckCache(s.typeK, s.typeV, c.KeyDim, c.ValueDim); err != nil {
+		return nil, err
 	}
-	return 0, fmt.Errorf("model: a KV cache cannot have the type %s; it can be %v", t, cacheTypes)
+	s.rowK = kernels.KVBytes(s.typeK, c.KeyDim)
+	if !latent {
+		s.rowV = kernels.KVBytes(s.typeV, c.ValueDim)
+	}
+	return s, nil
 }
 
 // divide cuts the memory of n sequences, or counts it.
