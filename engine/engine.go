@@ -136,7 +136,11 @@ func (e *Engine) openFiles() error {
 		paths = append(paths, s.Path)
 	}
 	var err error
-	if e.files, err = uring.OpenFiles(paths, uring.DirectPreferred); err != nil {
+	mode := uring.DirectPreferred
+	if e.opt.Buffered {
+		mode = uring.DirectOff
+	}
+	if e.files, err = uring.OpenFiles(paths, mode); err != nil {
 		return err
 	}
 	align := make([]int, len(paths))

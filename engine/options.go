@@ -36,6 +36,8 @@ type Options struct {
 	Kernels    string // "" (the plug-in's, else the best) or a set's name
 	// KernelPlugin is a shared object with a set of kernels; "": none.
 	KernelPlugin string
+	// Buffered reads experts through the page cache, for comparing: O_DIRECT is faster and takes no memory.
+	Buffered bool
 	InFlight     int    // bytes in flight that keep the disk busy, up to which guesses are read; 0: uring.DefaultInFlight
 	EvictPolicy  string // "" (the default policy) or a name
 	StaleTokens  int    // for least_stale; 0: its default

@@ -94,6 +94,8 @@ func (r *resident) mapAll(f *gguf.File, threads int) error {
 		}
 		st, err := g.Stat()
 		if err == nil {
+			// Asked for as a range it is read as a range; page faults alone read on into the experts behind it.
+			_ = unix.Fadvise(int(g.Fd()), n.from, n.to-n.from, unix.FADV_WILLNEED)
 			var b []byte
 			if b, err = mem.Map(g, n.from, min(n.to, st.Size())-n.from); err == nil {
 				r.parts = append(r.parts, b)

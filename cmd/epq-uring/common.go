@@ -71,6 +71,7 @@ func modelFlags() []cli.Flag {
 		&cli.IntFlag{Name: "evict-stale-tokens", Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
 		&cli.StringFlag{Name: "prefetch", Value: "auto", Usage: "experts read before they are asked for: auto (where it pays), on, off, router, history, hybrid, or oracle=`FILE` (a trace of the same run)", Sources: env("prefetch")},
 		&cli.StringFlag{Name: "resident", Value: "auto", Usage: "weights outside the experts: mmap (pages of the file), lock (the same, never dropped), copy (anonymous, huge pages), auto (copy where that costs no expert's place)", Sources: env("resident")},
+		&cli.BoolFlag{Name: "no-direct", Usage: "read experts through the page cache, for comparing (default: O_DIRECT)", Sources: env("no-direct")},
 		&cli.BoolFlag{Name: "no-warm", Usage: "do not read what was hot in earlier runs first, and keep nothing for later ones", Sources: env("no-warm")},
 		&cli.BoolFlag{Name: "verify", Usage: "compare every read with the checksums that epq-uring verify took down", Sources: env("verify")},
 		sumsFlag(),
@@ -91,7 +92,7 @@ func options(c *cli.Command) (engine.Options, error) {
 	}
 	o := engine.Options{
 		Model: c.String("model"), RAM: c.String("ram"), Threads: c.Int("threads"), Batch: c.Int("batch-size"), UBatch: c.Int("ubatch-size"),
-		CacheTypeK: c.String("cache-type-k"), CacheTypeV: c.String("cache-type-v"), Backend: c.String("backend"), Kernels: c.String("kernels"), KernelPlugin: c.String("kernel-plugin"), NUMA: c.String("numa"),
+		CacheTypeK: c.String("cache-type-k"), CacheTypeV: c.String("cache-type-v"), Backend: c.String("backend"), Kernels: c.String("kernels"), KernelPlugin: c.String("kernel-plugin"), NUMA: c.String("numa"), Buffered: c.Bool("no-direct"),
 		EvictPolicy: c.String("evict-policy"), StaleTokens: c.Int("evict-stale-tokens"), Verify: c.Bool("verify"), Sums: c.String("sums"), Resident: c.String("resident"),
 	}
 	if !slices.Contains([]string{"auto", "ring", "pread", "null"}, o.Backend) {

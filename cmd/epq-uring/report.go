@@ -26,6 +26,7 @@ type report struct {
 	HitRate      float64 `json:"hit_rate"`
 	HitRateCold  float64 `json:"hit_rate_cold"`
 	MiBPerToken  float64 `json:"ssd_mib_per_token"`
+	BytesRead    int64   `json:"bytes_read"` // by the pager, guesses included
 	Evictions    int64   `json:"evictions"`
 	Budget       int64   `json:"budget_bytes"`
 	BoundBy      string  `json:"bound_by"`
@@ -61,6 +62,7 @@ func newReport(e *engine.Engine, r engine.Result, before, after engine.Stats) re
 		PeakAnon: after.Process.PeakAnonymous, PeakRSS: after.Process.PeakRSS, Swap: after.Process.Swap,
 		Retries: p.Retries, Failures: p.Failures,
 	}
+	rep.BytesRead = p.BytesRead
 	rep.prefetchReport = newPrefetchReport(p, after.Prefetch.Sub(before.Prefetch))
 	if rep.OutputTokens == nil {
 		rep.OutputTokens = []int32{}

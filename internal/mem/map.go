@@ -75,7 +75,9 @@ func Populate(b []byte, threads int) {
 	lead := int(at % uintptr(os.Getpagesize()))
 	whole := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&b[0]), -lead)), lead+len(b))
 	first := hugePage - int((at-uintptr(lead))&(hugePage-1)) // up to the first border
+	_ = unix.Madvise(whole, unix.MADV_RANDOM)
 	share(len(whole), first, threads, func(from, to int) { read(whole[from:to]) })
+	_ = unix.Madvise(whole, unix.MADV_NORMAL)
 }
 
 // read makes pages present: all at once (Linux 5.14), or one by one.
