@@ -277,6 +277,9 @@ func (p *Pager) begin(layer int, ids []int32) {
 	clear(p.given)
 	p.history.layer = int32(layer)
 	base := int32(p.cat.Index(expert.Key{Layer: int32(layer)}))
+	if l := &p.cat.Layers[layer]; len(ids) <= l.Used {
+		p.history.fit(base, p.seen[:l.Experts], p.round)
+	}
 	for item, id := range ids {
 		i := base + id
 		cold := int64(0)
@@ -454,7 +457,7 @@ func (p *Pager) Poll() error {
 }
 
 // Tick says that one token, or one batch, went by: policies age by it.
-func (p *Pager) Tick() { p.history.token++ }
+func (p *Pager) Tick() { p.history.tick() }
 
 // Stats returns the counters so far.
 func (p *Pager) Stats() Stats {
