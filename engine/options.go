@@ -37,13 +37,13 @@ type Options struct {
 	// KernelPlugin is a shared object with a set of kernels; "": none.
 	KernelPlugin string
 	// Buffered reads experts through the page cache, for comparing: O_DIRECT is faster and takes no memory.
-	Buffered bool
-	InFlight     int    // bytes in flight that keep the disk busy, up to which guesses are read; 0: uring.DefaultInFlight
-	EvictPolicy  string // "" (the default policy) or a name
-	StaleTokens  int    // for least_stale; 0: its default
-	Prefetch     string // "auto" (default) or another of prefetch.Modes: what is read before it is asked for
-	Future       Future // of "oracle"
-	Resident     string // "auto" (default), "mmap", "copy" or "lock": how the weights outside the experts are held
+	Buffered    bool
+	InFlight    int    // bytes in flight that keep the disk busy, up to which guesses are read; 0: uring.DefaultInFlight
+	EvictPolicy string // "" (the default policy) or a name
+	StaleTokens int    // for least_stale; 0: its default
+	Prefetch    string // "auto" (default) or another of prefetch.Modes: what is read before it is asked for
+	Future      Future // of "oracle"
+	Resident    string // "auto" (default), "mmap", "copy" or "lock": how the weights outside the experts are held
 	// RequestBytes is what requests in progress may take of the Go heap besides a few small ones: bodies, texts, tokens.
 	RequestBytes int64
 	LogitRows    int  // rows of logits kept at a time; 0: one per sequence
