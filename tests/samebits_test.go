@@ -204,3 +204,46 @@ func TestSameTextBesideOthers(t *testing.T) {
 		}
 	}
 }
+
+// The same for recurrent states, latent caches and windows: prompts of several lengths are read in one batch, slice by slice.
+func TestSameTokensBesideOthers(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(*seed, 2))
+	for _, model := range []string{"micro-bailingmoe3", "micro-deepseek2", "micro-gpt-oss-f32"} {
+		c := loadGolden(t, model)
+		o := engine.Options{Model: c.path(), RAM: "min", Context: 256, UBatch: 200, Parallel: 4, NoTokenizer: true}
+		e, err := engine.Open(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prompts := make([][]int32, 6)
+		for i := range prompts {
+			for range 3 + rnd.IntN(150) {
+				prompts[i] = append(prompts[i], rnd.Int32N(int32(c.Vocab)))
+			}
+		}
+		ask := func(i int) []int32 {
+			r, err := e.Generate(context.Background(), engine.Request{Tokens: prompts[i], MaxTokens: 20}, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			return r.Tokens
+		}
+		alone, together := make([][]int32, len(prompts)), make([][]int32, len(prompts))
+		for i := range prompts {
+			alone[i] = ask(i)
+		}
+		var wg sync.WaitGroup
+		for i := range prompts {
+			wg.Go(func() { together[i] = ask(i) })
+		}
+		wg.Wait()
+		for i := range prompts {
+			if len(alone[i]) != 20 || !slices.Equal(alone[i], together[i]) {
+				t.Errorf("%s, prompt %d: alone %v, beside others %v", model, i, alone[i], together[i])
+			}
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
