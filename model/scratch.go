@@ -221,7 +221,11 @@ func (s *scratch) divideAttention(mem *space, m *Model, f inputs) {
 		t, outs = min(T, m.sliceOf()), c.Heads*c.Latent.Head
 		s.divideLatent(mem, m, f)
 	} else {
-		s.qRaw, s.v = mem.floats(2*T*c.Heads*c.KeyDim), mem.floats(T*c.KVHeads*c.ValueDim)
+		raw := T * c.Heads * c.KeyDim
+		if m.spec.has(GatedAttention) {
+			raw *= 2
+		}
+		s.qRaw, s.v = mem.floats(raw), mem.floats(T*c.KVHeads*c.ValueDim)
 	}
 	s.k = mem.floats(T * c.KVHeads * c.KeyDim)
 	s.q, s.o = mem.floats(t*c.Heads*c.KeyDim), mem.floats(t*c.Heads*c.ValueDim)

@@ -155,7 +155,8 @@ func bailingShapes(base shape) []shape {
 	tiny.clamps, tiny.sharedClamps, tiny.bias, tiny.seed = []float32{0, 0, 1.5}, []float32{0, 1, 2}, 0.15, 3
 
 	ling := b
-	ling.large("ling-3.0-flash", "the shape of Ling-3.0-flash Q4_K_M: 42 layers and one of prediction, 512 experts, 8 per token, 72 GiB", 42, 157184, 156891)
+	ling.large("ling-3.0-flash",
+		"the shape of Ling-3.0-flash Q4_K_M: 42 layers and one of prediction, 512 experts, 8 per token, 72 GiB", 42, 157184, 156891)
 	ling.whole, ling.interval, ling.embd, ling.heads, ling.headDim = 43, 6, 2560, 32, 128
 	ling.rank, ling.nope, ling.rotated, ling.value, ling.lead, ling.ffDense = 512, 128, 64, 128, 2, 6144
 	ling.experts, ling.used, ling.groups, ling.groupsUsed, ling.ff, ling.ffShared = 512, 8, 8, 4, 768, 768
