@@ -55,8 +55,13 @@ var (
 type ContextError struct {
 	PromptTokens int
 	Context      int
+	AtLeast      bool // it has PromptTokens or more: it was not split into tokens, so long is it
 }
 
 func (e *ContextError) Error() string {
-	return fmt.Sprintf("engine: the prompt has %d tokens, the context %d: shorten it or raise -c", e.PromptTokens, e.Context)
+	least := ""
+	if e.AtLeast {
+		least = "at least "
+	}
+	return fmt.Sprintf("engine: the prompt has %s%d tokens, the context %d: shorten it or raise -c", least, e.PromptTokens, e.Context)
 }

@@ -77,7 +77,7 @@ func rate(n int, d time.Duration) float64 {
 // answer generates and sends what was asked for. The place of the request is held by the caller.
 func (s *Server) answer(w http.ResponseWriter, q *http.Request, e Engine, g *generation, split Splitter, f format) {
 	if n := e.Context(); len(g.Tokens) >= n {
-		writeError(w, contextError(len(g.Tokens), n))
+		writeError(w, contextError(&engine.ContextError{PromptTokens: len(g.Tokens), Context: n}))
 		return
 	}
 	if err := g.Sampling.Validate(e.Vocab()); err != nil {

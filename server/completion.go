@@ -34,7 +34,9 @@ func (s *Server) readCompletion(w http.ResponseWriter, q *http.Request, e Engine
 	}
 	g := r.generation
 	if g.Tokens = r.tokens; g.Tokens == nil {
-		g.Tokens = e.Encode(r.prompt)
+		if g.Tokens, err = e.Encode(r.prompt); err != nil {
+			return nil, err
+		}
 	}
 	if len(g.Tokens) == 0 {
 		return nil, badRequest("prompt", "prompt has no tokens")

@@ -14,8 +14,9 @@ type Engine interface {
 	// Generate continues a prompt; see engine.Engine.
 	Generate(ctx context.Context, r engine.Request, fn func(engine.Event) error) (engine.Result, error)
 	// Encode turns raw text into a prompt: control tokens are recognised, and a token that starts
-	// every text is put in front where the model wants one.
-	Encode(text string) []int32
+	// every text is put in front where the model wants one. An *engine.ContextError refuses what
+	// cannot fit, here and below.
+	Encode(text string) ([]int32, error)
 	// EncodeChat renders messages with the model's template. Control tokens spelt in messages
 	// stay text. Errors are of kind ErrMessages or chat.ErrTemplate.
 	EncodeChat(c Chat) (Prompt, error)

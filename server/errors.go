@@ -67,9 +67,13 @@ func unavailable(format string, args ...any) *apiError {
 	return e
 }
 
-func contextError(prompt, context int) *apiError {
-	e := badRequest("messages", "the prompt has %d tokens and leaves no room in the context of %d: shorten it or start the server with a larger -c", prompt, context)
-	e.Type, e.PromptTokens, e.Context = typeContext, prompt, context
+func contextError(c *engine.ContextError) *apiError {
+	has := "has"
+	if c.AtLeast {
+		has = "has at least"
+	}
+	e := badRequest("messages", "the prompt %s %d tokens and leaves no room in the context of %d: shorten it or start the server with a larger -c", has, c.PromptTokens, c.Context)
+	e.Type, e.PromptTokens, e.Context = typeContext, c.PromptTokens, c.Context
 	return e.coded("context_length_exceeded")
 }
 
@@ -82,7 +86,7 @@ func asAPIError(err error) *apiError {
 	case errors.As(err, &api):
 		return api
 	case errors.As(err, &full):
-		return contextError(full.PromptTokens, full.Context)
+		return contextError(full)
 	case errors.As(err, &sampling):
 		return badRequest(sampling.Param, "%s %s", sampling.Param, sampling.Why)
 	case errors.Is(err, ErrMessages), errors.Is(err, chat.ErrTemplate):

@@ -47,7 +47,9 @@ func (f *fake) ModelName() string { return "fake/model" }
 
 func (f *fake) Token(id int32) string { return f.script[int(id)%len(f.script)] }
 
-func (f *fake) Encode(text string) []int32 { return make([]int32, len(strings.Fields(text))) }
+func (f *fake) Encode(text string) ([]int32, error) { return f.words(text), nil }
+
+func (f *fake) words(text string) []int32 { return make([]int32, len(strings.Fields(text))) }
 
 func (f *fake) EncodeChat(c Chat) (Prompt, error) {
 	f.mu.Lock()
@@ -59,7 +61,7 @@ func (f *fake) EncodeChat(c Chat) (Prompt, error) {
 	f.chats = append(f.chats, c)
 	p := Prompt{Tokens: []int32{}}
 	for _, m := range c.Messages {
-		p.Tokens = append(p.Tokens, f.Encode(m.Role+" "+m.Content)...)
+		p.Tokens = append(p.Tokens, f.words(m.Role+" "+m.Content)...)
 	}
 	if f.think {
 		p.Splitter = &thinkSplitter{}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/epq-uring/epq-uring/chat"
 	"github.com/epq-uring/epq-uring/engine"
 	"github.com/epq-uring/epq-uring/expert"
 )
@@ -85,7 +86,7 @@ func keepBudget(t *testing.T, variable string) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	r, err := e.Generate(context.Background(), engine.Request{Tokens: e.EncodeText("Once upon a time"), MaxTokens: 100, IgnoreEOS: true}, nil)
+	r, err := e.Generate(context.Background(), engine.Request{Tokens: encode(t, e, "Once upon a time"), MaxTokens: 100, IgnoreEOS: true}, nil)
 	if err != nil || len(r.Tokens) != 100 {
 		t.Fatal(len(r.Tokens), err)
 	}
@@ -165,5 +166,26 @@ func TestLargestContext(t *testing.T) {
 	var few *expert.TooSmall
 	if q, err := engine.Plan(o); !errors.As(err, &few) && q.ArenaBytes >= p.ArenaBytes {
 		t.Errorf("-c %d fits as well: %v", o.Context, err)
+	}
+}
+
+// A text that cannot fit is refused before it is split: that would take fifty times its size.
+func TestTextBeyondContext(t *testing.T) {
+	e, err := engine.Open(t.Context(), engine.Options{Model: demoModel, RAM: "min", Context: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	enough := 64 * e.Tokenizer().Longest()
+	var full *engine.ContextError
+	if _, err := e.EncodeText(strings.Repeat("x", enough)); !errors.As(err, &full) || !full.AtLeast || full.PromptTokens != 64 {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := e.EncodeText(strings.Repeat("x", enough-1)); err != nil {
+		t.Errorf("what might fit is refused: %v", err)
+	}
+	_, _, err = e.EncodeChat(chat.Input{Messages: []chat.Message{{Role: "user", Content: strings.Repeat("x", enough)}}})
+	if !errors.As(err, &full) {
+		t.Errorf("a chat: error is %v", err)
 	}
 }

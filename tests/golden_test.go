@@ -250,3 +250,13 @@ func TestDemoAnswers(t *testing.T) {
 		t.Errorf("nothing was evicted (%v): the arena was not small", err)
 	}
 }
+
+// encode turns text into a prompt that fits.
+func encode(t *testing.T, e *engine.Engine, text string) []int32 {
+	t.Helper()
+	ids, err := e.EncodeText(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}

@@ -182,7 +182,7 @@ func TestSameTextBesideOthers(t *testing.T) {
 	ask := func(i int) []int32 {
 		s := engine.DefaultSampling()
 		s.Seed = int64(i + 1)
-		r, err := e.Generate(context.Background(), engine.Request{Tokens: e.EncodeText(prompts[i]), MaxTokens: 40, Sampling: s, IgnoreEOS: true}, nil)
+		r, err := e.Generate(context.Background(), engine.Request{Tokens: encode(t, e, prompts[i]), MaxTokens: 40, Sampling: s, IgnoreEOS: true}, nil)
 		if err != nil {
 			t.Error(err)
 		}

@@ -81,7 +81,7 @@ func recordRun(t *testing.T, o engine.Options) (*sim.Trace, pager.Stats, *expert
 	for i, prompt := range []string{"Once upon a time there was a small town by the sea where nobody could remember", "17 x 23 ="} {
 		s := engine.DefaultSampling()
 		s.Seed = int64(i)
-		if _, err := e.Generate(context.Background(), engine.Request{Tokens: e.EncodeText(prompt), MaxTokens: 30, Sampling: s, IgnoreEOS: true}, nil); err != nil {
+		if _, err := e.Generate(context.Background(), engine.Request{Tokens: encode(t, e, prompt), MaxTokens: 30, Sampling: s, IgnoreEOS: true}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

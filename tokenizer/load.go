@@ -127,7 +127,7 @@ func (t *Tokenizer) addTokens(tokens []string, x *index) error {
 		return fmt.Errorf("%w: %s holds %d bytes, the limit is %d", ErrVocab, keyTokens, total, math.MaxInt32)
 	}
 	t.text = make([]byte, 0, total)
-	t.ends = make([]uint32, 0, len(tokens)+256)
+	t.ends, t.longest = make([]uint32, 0, len(tokens)+256), 1
 	for id, s := range tokens {
 		plain := false
 		switch t.types[id] {
@@ -138,6 +138,7 @@ func (t *Tokenizer) addTokens(tokens []string, x *index) error {
 			_, plain = appendBytes(nil, s)
 			plain = plain && t.types[id] == typeUser
 		}
+		t.longest = max(t.longest, len(t.text)-int(last(t.ends)))
 		t.ends = append(t.ends, uint32(len(t.text)))
 		if plain {
 			plain = x.add(int32(id))
@@ -296,4 +297,12 @@ func appendBytes(dst []byte, s string) (out []byte, plain bool) {
 		i += n
 	}
 	return dst, plain
+}
+
+// last is the last element, or 0.
+func last(ends []uint32) uint32 {
+	if len(ends) == 0 {
+		return 0
+	}
+	return ends[len(ends)-1]
 }

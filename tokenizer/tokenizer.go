@@ -38,6 +38,8 @@ type Tokenizer struct {
 	text []byte
 	ends []uint32
 
+	longest int // bytes
+
 	pre     pretokenizer
 	classes *classTable
 	bytes   [256]int32 // symbol of each byte
@@ -53,6 +55,9 @@ type Tokenizer struct {
 
 // Size is the number of tokens of the vocabulary.
 func (t *Tokenizer) Size() int { return t.size }
+
+// Longest is the number of bytes of the longest token, at least 1.
+func (t *Tokenizer) Longest() int { return t.longest }
 
 // BOS is the token that begins a text, if the file names one.
 func (t *Tokenizer) BOS() (int32, bool) { return t.bos, t.bos >= 0 }

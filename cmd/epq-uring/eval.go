@@ -152,9 +152,12 @@ func perplexity(ctx context.Context, c *cli.Command) (err error) {
 		return err
 	}
 	defer closing(e, &err)
-	t := bench.Text{Tokens: e.EncodeText(string(b)), Window: min(window, e.Context()), First: -1}
+	t := bench.Text{Tokens: e.Tokenizer().Encode(string(b), true), Window: min(window, e.Context()), First: -1}
 	if bos, ok := e.Tokenizer().BOS(); ok && e.Tokenizer().AddBOS() {
 		t.First = bos
+		if len(t.Tokens) == 0 || t.Tokens[0] != bos {
+			t.Tokens = append([]int32{bos}, t.Tokens...)
+		}
 	}
 	if ref := c.String("reference-logits"); ref != "" {
 		f, err := os.Open(ref)

@@ -94,7 +94,9 @@ func run(ctx context.Context, c *cli.Command) (err error) {
 	}
 	answer := &visible{}
 	if c.Bool("no-chat") {
-		request.Tokens = e.EncodeText(text)
+		if request.Tokens, err = e.EncodeText(text); err != nil {
+			return err
+		}
 	} else if answer, err = askChat(e, c, text, &request); err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func serverOptions(c *cli.Command) (server.Options, error) {
 type serverEngine struct{ *engine.Engine }
 
 // Encode implements server.Engine.
-func (s serverEngine) Encode(text string) []int32 { return s.EncodeText(text) }
+func (s serverEngine) Encode(text string) ([]int32, error) { return s.EncodeText(text) }
 
 // Token implements server.Engine.
 func (s serverEngine) Token(id int32) string { return s.Tokenizer().Decode([]int32{id}, true) }
