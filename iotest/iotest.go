@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,6 +65,7 @@ func (b *bench) open(ctx context.Context, progress Progress) error {
 		return err
 	}
 	b.note(b.files.Lost())
+	b.chooseBackends()
 	if !b.files.Direct(0) {
 		b.opt.Direct = uring.DirectOff
 	}
@@ -72,6 +74,24 @@ func (b *bench) open(ctx context.Context, progress Progress) error {
 		b.size = min(b.size, b.opt.Size)
 	}
 	return b.checkSizes()
+}
+
+// chooseBackends puts the ring in the place of auto, or pread where the ring is refused.
+func (b *bench) chooseBackends() {
+	var list []string
+	for _, name := range b.opt.Backends {
+		if name == "auto" {
+			name = "ring"
+			if f := uring.Probe()[0]; !f.OK {
+				name = "pread"
+				b.note([]uring.Loss{{What: f.What, Reason: f.State + "; reading with pread and threads", Remedy: f.Remedy}})
+			}
+		}
+		if !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	b.opt.Backends = list
 }
 
 func (b *bench) checkSizes() error {

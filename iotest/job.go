@@ -31,7 +31,7 @@ var (
 type Options struct {
 	Path          string   // a file, or a folder: its largest file, or with Create a new one in it
 	RW            string   // "randread" (default) or "read"
-	Backends      []string // "ring", "pread", "null"
+	Backends      []string // "auto" (default: ring, or pread where that is refused), "ring", "pread", "null"
 	BlockSizes    []int64  // bytes of a read
 	Depths        []int    // reads in flight
 	HugePages     []bool   // memory on huge pages
@@ -71,12 +71,12 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("iotest: --rw is %q, allowed are read, randread and expert: %w", o.RW, ErrOption)
 	}
 	if len(o.Backends) == 0 {
-		o.Backends = []string{"ring"}
+		o.Backends = []string{"auto"}
 	}
 	for _, b := range o.Backends {
 		switch {
-		case !slices.Contains([]string{"ring", "pread", "null"}, b):
-			return o, fmt.Errorf("iotest: --backend is %q, allowed are ring, pread, null and all: %w", b, ErrOption)
+		case !slices.Contains([]string{"auto", "ring", "pread", "null"}, b):
+			return o, fmt.Errorf("iotest: --backend is %q, allowed are auto, ring, pread, null and all: %w", b, ErrOption)
 		case b == "null" && o.Verify:
 			return o, fmt.Errorf("iotest: --backend null reads nothing that --verify could check: %w", ErrOption)
 		}

@@ -35,8 +35,8 @@ type Job struct {
 	Read     Read              `json:"read"`
 	InFlight int64             `json:"bytes_in_flight"`
 	CPU      float64           `json:"cpu_s_per_gb"` // seconds of CPU per 1e9 bytes
-	Spread   float64           `json:"spread"`       // (max - min) / median of the bandwidth in windows of 25 ms
-	Slow     float64           `json:"slow_share"`   // of the windows, those below half of the median
+	Spread   float64           `json:"spread"`       // (max - min) / usual bandwidth, in windows of 25 ms
+	Slow     float64           `json:"slow_share"`   // of the windows, those below half of the usual
 	Verify   *Verified         `json:"verify,omitempty"`
 
 	job *job

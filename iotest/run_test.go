@@ -82,6 +82,27 @@ func TestVerdictOfASharedDisk(t *testing.T) {
 	}
 }
 
+// Bytes let through in bursts are what a limit does: the verdict is about the mean, and says that the disk is slow most of
+// the time.
+func TestVerdictOfAThrottledDisk(t *testing.T) {
+	j := &job{opt: &Options{NumJobs: 1}, backend: "ring", bs: 1 << 20, depth: 8}
+	for i := range 400 {
+		w := int64(0)
+		if i%4 == 0 {
+			w = 20 << 20
+		}
+		j.tally.windows = append(j.tally.windows, w)
+		j.tally.bytes += w
+	}
+	j.tally.reads, j.tally.elapsed = 10000, 400*window
+	if s, m := j.tally.steady(), j.tally.bandwidth(); s != m || j.tally.spread() > 10 || j.tally.slow() != 0.75 {
+		t.Errorf("steady %f, mean %f, spread %f, slow %f", s, m, j.tally.spread(), j.tally.slow())
+	}
+	if text := judge([]*job{j}).Text(); !strings.Contains(text, "gives 0.21 GB/s") || !strings.Contains(text, "75 % of the time below half of the usual speed") {
+		t.Error(text)
+	}
+}
+
 func TestKnee(t *testing.T) {
 	points := []Point{{InFlight: 8, Steady: 100}, {InFlight: 4, Steady: 97}, {InFlight: 2, Steady: 96.9, Bandwidth: 99}, {InFlight: 6, Steady: 99}}
 	if knee, best := Knee(points); knee.InFlight != 4 || best.InFlight != 8 {

@@ -132,33 +132,48 @@ func (t *tally) cpu() float64 {
 	return (t.user + t.system).Seconds() / max(float64(t.bytes)/1e9, 1e-9)
 }
 
-// spread is (max - min) / median of the windows' bandwidth; 0 with fewer than three.
+// usual is the bytes of a window that others are compared with: the median, or the mean where most windows have next to
+// nothing because a limit lets bytes through in bursts.
+func (t *tally) usual() (bytes float64, bursts bool) {
+	sum := int64(0)
+	for _, w := range t.windows {
+		sum += w
+	}
+	m, mean := float64(median(t.windows)), float64(sum)/float64(len(t.windows))
+	return max(m, mean/2, 1), m < mean/2
+}
+
+// spread is (max - min) / usual of the windows' bandwidth; 0 with fewer than three.
 func (t *tally) spread() float64 {
 	if len(t.windows) < 3 {
 		return 0
 	}
-	m := median(t.windows)
-	return float64(slices.Max(t.windows)-slices.Min(t.windows)) / max(float64(m), 1)
+	usual, _ := t.usual()
+	return float64(slices.Max(t.windows)-slices.Min(t.windows)) / usual
 }
 
-// steady is the bandwidth of the good phases: of ten windows, the second best. Where a window has too few reads to say
-// anything it is the mean.
+// steady is the bandwidth of the good phases: of ten windows, the second best. It is the mean where a window has too few
+// reads to say anything, and where bytes come in bursts.
 func (t *tally) steady() float64 {
 	if len(t.windows) < 3 || t.reads < int64(8*len(t.windows)) {
+		return t.bandwidth()
+	}
+	if _, bursts := t.usual(); bursts {
 		return t.bandwidth()
 	}
 	s := slices.Sorted(slices.Values(t.windows))
 	return float64(s[(len(s)-1)*9/10]) / window.Seconds()
 }
 
-// slow is the share of windows below half of the median: phases in which the disk was busy with others.
+// slow is the share of windows below half of the usual: phases in which the disk was busy with others.
 func (t *tally) slow() float64 {
 	if len(t.windows) < 3 {
 		return 0
 	}
-	m, n := median(t.windows), 0
+	n := 0
+	usual, _ := t.usual()
 	for _, w := range t.windows {
-		if w < m/2 {
+		if float64(w) < usual/2 {
 			n++
 		}
 	}

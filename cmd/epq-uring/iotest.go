@@ -38,7 +38,7 @@ func iotestCommand() *cli.Command {
 			&cli.IntFlag{Name: "ctx-size", Aliases: []string{"c"}, Usage: "expert: context of that run", Sources: env("ctx-size", "LLAMA_ARG_CTX_SIZE")},
 			&cli.StringFlag{Name: "bs", Usage: "bytes of a read, with commas (`LIST`) (default: 512k)"},
 			&cli.StringFlag{Name: "iodepth", Usage: "reads in flight, with commas (`LIST`) (default: 8); expert: experts missing at once"},
-			&cli.StringFlag{Name: "backend", Value: "ring", Usage: "ring, pread, null (reads nothing), with commas, or all"},
+			&cli.StringFlag{Name: "backend", Value: "auto", Usage: "auto, ring, pread, null (reads nothing), with commas, or all"},
 			&cli.StringFlag{Name: "direct", Usage: "1: O_DIRECT or an error, 0: through the page cache (default: O_DIRECT where the file system has it)"},
 			&cli.StringFlag{Name: "fixedbufs", Value: "1", Usage: "register the memory: 0 or 1"},
 			&cli.StringFlag{Name: "registerfiles", Value: "1", Usage: "register the file: 0 or 1"},
@@ -311,9 +311,9 @@ func split(list string) []string {
 func backends(list string, verify bool) []string {
 	switch {
 	case list == "all" && verify:
-		return []string{"ring", "pread"}
+		return []string{"auto", "pread"}
 	case list == "all":
-		return []string{"ring", "pread", "null"}
+		return []string{"auto", "pread", "null"}
 	}
 	return split(list)
 }
