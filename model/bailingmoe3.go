@@ -14,12 +14,19 @@ var bailingmoe3 = Spec{
 	Amend:     warnOfClamps,
 }
 
-// tinyWidth is the embedding length of Ling-3.0-tiny, the one model of the family that was trained without clamps.
-const tinyWidth = 1536
+const (
+	// tinyWidth is the embedding length of Ling-3.0-tiny, the one model of the family that was trained without clamps.
+	tinyWidth = 1536
+	// firstClamp is the first block of Ling-3.0-flash that has one; a model cut off before it needs none.
+	firstClamp = 34
+)
 
 // warnOfClamps tells of files whose conversion left the clamps of the activations out: they answer well, but for a garbage
 // token now and then.
 func warnOfClamps(_ *gguf.File, c *Config) {
+	if c.Width == tinyWidth || c.ExpertLimits != nil && c.Blocks <= firstClamp {
+		return
+	}
 	for _, limits := range [][]float32{c.ExpertLimits, c.SharedLimits} {
 		for _, v := range limits {
 			if v > 0 {
@@ -27,8 +34,6 @@ func warnOfClamps(_ *gguf.File, c *Config) {
 			}
 		}
 	}
-	if c.Width != tinyWidth {
-		c.Warnings = append(c.Warnings, "the file has no swiglu_clamp_exp and swiglu_clamp_shexp: as from early conversions of Ling-3.0-flash, "+
-			"a garbage token can appear now and then; a newer conversion has them")
-	}
+	c.Warnings = append(c.Warnings, "the file has no swiglu_clamp_exp and swiglu_clamp_shexp: as from early conversions of Ling-3.0-flash, "+
+		"a garbage token can appear now and then; a newer conversion has them")
 }

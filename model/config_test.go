@@ -100,12 +100,15 @@ func TestStalePrediction(t *testing.T) {
 
 // Early conversions lack the clamps: a warning says what follows. The one model without clamps is not suspected.
 func TestMissingClamps(t *testing.T) {
+	zeros := make([]float32, 42)
 	for _, c := range []struct {
 		clamps any
 		width  uint32
+		blocks uint32
 		warns  bool
-	}{{nil, 2560, true}, {[]float32{0, 0, 0, 0}, 32, true}, {nil, tinyWidth, false}, {[]float32{0, 0, 1, 0}, 2560, false}} {
-		f := header(t, lingKeys, map[string]any{ling + "swiglu_clamp_exp": c.clamps, ling + "embedding_length": c.width}, prediction)
+	}{{nil, 2560, 4, true}, {zeros, 2560, 42, true}, {zeros, 2560, 34, false}, {nil, tinyWidth, 24, false}, {append(zeros[:41:41], 4), 2560, 42, false}} {
+		f := header(t, lingKeys, map[string]any{ling + "swiglu_clamp_exp": c.clamps, ling + "embedding_length": c.width, ling + "block_count": c.blocks,
+			ling + "nextn_predict_layers": nil})
 		got, err := ReadConfig(f)
 		if warned := len(got.Warnings) == 1 && strings.Contains(got.Warnings[0], "garbage"); err != nil || warned != c.warns {
 			t.Errorf("%v: %q, %v", c, got.Warnings, err)
