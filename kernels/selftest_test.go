@@ -43,3 +43,20 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("a type without products: %v", err)
 	}
 }
+
+func TestStream(t *testing.T) {
+	m, err := NewStream(Best(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if v, err := m.Read(0); err != nil || !(v > 0) {
+		t.Errorf("read: %g, %v", v, err)
+	}
+	if v, err := m.Multiply(gguf.Q4_K, 0); err != nil || !(v > 0) {
+		t.Errorf("Q4_K: %g, %v", v, err)
+	}
+	if _, err := m.Multiply(gguf.I8, 0); !errors.Is(err, gguf.ErrUnsupported) {
+		t.Errorf("a type without products: %v", err)
+	}
+}

@@ -20,7 +20,7 @@ func kernelsCommand() *cli.Command {
 		Description: "epq-uring kernels\nepq-uring kernels --selftest --json\nepq-uring kernels --bench --kernels avx2\nepq-uring kernels --model qwen3-30b-a3b-Q4_K_M.gguf",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "selftest", Usage: "check every format of every set against the plain twin"},
-			&cli.BoolFlag{Name: "bench", Usage: "measure every format: weights read per second by one thread, one column"},
+			&cli.BoolFlag{Name: "bench", Usage: "measure every format: weights per second, one column, by one thread from cache and by all threads from memory, beside what memory gives"},
 			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "check this machine on `FILE`: real experts of several layers against a float64 reference"},
 			&cli.StringFlag{Name: "kernels", Usage: "only this set, and choose it", Sources: env("kernels")},
 			pluginFlag(),
@@ -32,8 +32,10 @@ func kernelsCommand() *cli.Command {
 
 type formatInfo struct {
 	OK       bool    `json:"ok"`
-	MaxError float64 `json:"max_rel_error"` // relative to the sum of magnitudes
-	Rate     float64 `json:"gb_s,omitempty"`
+	MaxError float64 `json:"max_rel_error"`              // relative to the sum of magnitudes
+	Rate     float64 `json:"gb_s,omitempty"`             // one thread, from the second-level cache
+	Stream   float64 `json:"from_memory_gb_s,omitempty"` // all threads
+	Share    float64 `json:"memory_share,omitempty"`     // of what they read without computing
 	why      error
 }
 
@@ -41,6 +43,7 @@ type setInfo struct {
 	Name      string                `json:"name"`
 	Supported bool                  `json:"supported"`
 	Selected  bool                  `json:"selected"`
+	Memory    float64               `json:"memory_gb_s,omitempty"` // the most that all threads read
 	Formats   map[string]formatInfo `json:"formats"`
 }
 
@@ -72,7 +75,12 @@ func showKernels(ctx context.Context, c *cli.Command) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			failed = errors.Join(failed, examine(s, &info, bench))
+			failed = errors.Join(failed, examine(s, &info))
+			if bench {
+				if err := measure(ctx, s, &info); err != nil {
+					return err
+				}
+			}
 		}
 		infos = append(infos, info)
 	}
@@ -89,20 +97,47 @@ func showKernels(ctx context.Context, c *cli.Command) error {
 }
 
 // examine fills in what a set does with every format; the error joins the formats it must not be used for.
-func examine(s *kernels.Set, info *setInfo, bench bool) (failed error) {
+func examine(s *kernels.Set, info *setInfo) (failed error) {
 	for _, t := range kernels.Types() {
 		var f formatInfo
 		f.MaxError, f.why = s.Check(t)
 		f.OK = f.why == nil
 		failed = errors.Join(failed, f.why)
-		if bench && f.OK {
-			rate, err := s.Measure(t, benchTime)
-			failed = errors.Join(failed, err)
-			f.Rate = rate / 1e9
-		}
 		info.Formats[t.String()] = f
 	}
 	return failed
+}
+
+// measure fills in how fast a set is with the formats it computes rightly.
+func measure(ctx context.Context, s *kernels.Set, info *setInfo) (err error) {
+	threads, _ := kernels.DefaultThreads()
+	m, err := kernels.NewStream(s, threads)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	for _, t := range kernels.Types() {
+		f := info.Formats[t.String()]
+		if err := ctx.Err(); err != nil || !f.OK {
+			return err
+		}
+		rate, err := s.Measure(t, benchTime)
+		if err != nil {
+			return err
+		}
+		read, err := m.Read(benchTime) // beside each format: the state of memory changes by the second
+		if err != nil {
+			return err
+		}
+		stream, err := m.Multiply(t, benchTime)
+		if err != nil {
+			return err
+		}
+		f.Rate, f.Stream, f.Share = rate/1e9, stream/1e9, stream/read
+		info.Memory = max(info.Memory, read/1e9)
+		info.Formats[t.String()] = f
+	}
+	return nil
 }
 
 func printKernels(c *cli.Command, infos []setInfo) error {
@@ -117,6 +152,9 @@ func printKernels(c *cli.Command, infos []setInfo) error {
 		case s.Supported:
 			state = "runs here"
 		}
+		if s.Memory > 0 {
+			state += fmt.Sprintf("; memory gives all threads up to %.1f GB/s", s.Memory)
+		}
 		fmt.Fprintf(w, "%s\t%s\n", s.Name, state)
 		var names []string
 		for n := range s.Formats {
@@ -130,7 +168,7 @@ func printKernels(c *cli.Command, infos []setInfo) error {
 				state = "WRONG"
 			}
 			if f.Rate > 0 {
-				rate = fmt.Sprintf("%.1f GB/s", f.Rate)
+				rate = fmt.Sprintf("%.1f GB/s, all threads from memory %.1f = %.0f %%", f.Rate, f.Stream, 100*f.Share)
 			}
 			fmt.Fprintf(w, "  %s\t%s\terror %.1e\t%s\n", n, state, f.MaxError, rate)
 		}
