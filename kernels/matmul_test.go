@@ -340,50 +340,62 @@ func checkSameBits(t *testing.T, r *rand.Rand, w Matrix) {
 	}
 }
 
-// BenchmarkMul: 512 rows of 2048 weights from memory, by 64 rows; the best of many runs, since a shared machine spoils
-// the mean.
+// BenchmarkMul: every kind of format, one column and many.
 func BenchmarkMul(b *testing.B) {
-	r := rand.New(rand.NewPCG(1, 2))
 	for _, typ := range []gguf.Type{gguf.Q4_K, gguf.Q5_K, gguf.Q6_K, gguf.Q8_0, gguf.Q4_0, gguf.IQ4XS, gguf.MXFP4, gguf.Q3_K, gguf.Q2_K, gguf.IQ2XXS, gguf.F32, gguf.BF16, gguf.F16} {
-		const cols = 2048
-		row, _ := typ.RowBytes(cols)
-		rows := int(64<<20/row) &^ 511
-		one := randomMatrix(r, typ, 512, cols)
-		data := alignedBytes(rows * int(row)) // far beyond the caches
-		for i := 0; i < len(data); i += len(one.Data) {
-			copy(data[i:], one.Data)
-		}
-		w, _ := NewMatrix(typ, rows, cols, data)
-		form, _ := FormOf(typ)
-		x := make([]float32, cols)
-		for i := range x {
-			x[i] = float32(r.NormFloat64())
-		}
-		for _, s := range All() {
-			for _, n := range []int{1, 4, 8, 16, 32, 64} {
-				b.Run(fmt.Sprintf("%v/%s/%d", typ, s.Name, n), func(b *testing.B) {
-					a, p, y := newActs(n, cols, form), newPanel(n, cols, form), make([]float32, n*512)
-					for c := range n {
-						s.Quantize(a, c, x)
+		benchmarkColumns(b, typ, 1, 4, 8, 16, 32, 64)
+	}
+}
+
+// BenchmarkColumns: how the speed grows with the columns. A prompt of 128 tokens gives an expert 2 to 8 of them, and any
+// batch leaves a remainder.
+func BenchmarkColumns(b *testing.B) {
+	for _, typ := range []gguf.Type{gguf.Q4_K, gguf.Q6_K, gguf.Q8_0, gguf.Q4_0} {
+		benchmarkColumns(b, typ, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 20, 24, 28, 32, 36, 67)
+	}
+}
+
+// benchmarkColumns: 512 rows of 2048 weights from memory, by 64 rows; the best of many runs, since a shared machine
+// spoils the mean. The columns are packed beforehand: BenchmarkPack has that.
+func benchmarkColumns(b *testing.B, typ gguf.Type, columns ...int) {
+	const cols = 2048
+	r := rand.New(rand.NewPCG(1, 2))
+	row, _ := typ.RowBytes(cols)
+	rows := int(64<<20/row) &^ 511
+	one := randomMatrix(r, typ, 512, cols)
+	data := alignedBytes(rows * int(row)) // far beyond the caches
+	for i := 0; i < len(data); i += len(one.Data) {
+		copy(data[i:], one.Data)
+	}
+	form, _ := FormOf(typ)
+	x := make([]float32, cols)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	for _, s := range All() {
+		for _, n := range columns {
+			b.Run(fmt.Sprintf("%v/%s/%d", typ, s.Name, n), func(b *testing.B) {
+				a, p, y := newActs(n, cols, form), newPanel(n, cols, form), make([]float32, n*512)
+				for c := range n {
+					s.Quantize(a, c, x)
+				}
+				for g := range s.Gather(p, a, nil, n, form) {
+					s.Pack(p, g)
+				}
+				at, best := 0, time.Hour
+				for b.Loop() {
+					part := Matrix{Type: typ, Rows: 512, Cols: cols, RowBytes: int(row), Data: data[at*int(row):]}
+					start := time.Now()
+					for r0 := 0; r0 < 512; r0 += 64 {
+						s.Mul(&part, r0, r0+64, p, y, 512)
 					}
-					for g := range s.Gather(p, a, nil, n, form) {
-						s.Pack(p, g)
-					}
-					at, best := 0, time.Hour
-					for b.Loop() {
-						part := Matrix{Type: typ, Rows: 512, Cols: cols, RowBytes: int(row), Data: w.Data[at*int(row):]}
-						start := time.Now()
-						for r0 := 0; r0 < 512; r0 += 64 {
-							s.Mul(&part, r0, r0+64, p, y, 512)
-						}
-						best = min(best, time.Since(start))
-						at = (at + 512) % rows
-					}
-					b.ReportMetric(0, "ns/op")
-					b.ReportMetric(float64(512*row)/best.Seconds()/1e9, "GB/s")
-					b.ReportMetric(2*512*cols*float64(n)/best.Seconds()/1e9, "Gop/s")
-				})
-			}
+					best = min(best, time.Since(start))
+					at = (at + 512) % rows
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(float64(512*row)/best.Seconds()/1e9, "GB/s")
+				b.ReportMetric(2*512*cols*float64(n)/best.Seconds()/1e9, "Gop/s")
+			})
 		}
 	}
 }
