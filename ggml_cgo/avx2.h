@@ -1,5 +1,5 @@
 // AVX2, included twice: plain (maddubs, madd, add) and with AVX-VNNI (dpwssd, dpbusd), which the file that includes it
-// says with MULADD, NAME and SET. Rows only: four super-blocks (or eight blocks of 32) times 1 to 4 columns.
+// says with MULADD, VNNI, NAME and SET. Two shapes, as in avx512.c: rows, and wide for many columns (wide256.h).
 #define AHEAD 8192
 #define FLOAT_ROWS 1
 #define FLOAT_COLS 2
@@ -13,7 +13,7 @@ INLINE __m128i sum4(__m256i a, __m256i b, __m256i c, __m256i d) {
 }
 
 // Codes up to 63: the sum of two products stays below 16003, so maddubs cannot saturate for Q4_K nor for Q6_K.
-INLINE __m256i dot(__m256i acc, __m256i u, const int8_t *x, __m256i scale) {
+INLINE __m256i scaled(__m256i acc, __m256i u, const int8_t *x, __m256i scale) {
     return MULADD(acc, _mm256_maddubs_epi16(u, _mm256_load_si256((const void *)x)), scale);
 }
 
@@ -21,20 +21,34 @@ INLINE __m128 halves(const char *const p[4], int at) {
     return _mm_cvtph_ps(_mm_setr_epi16((short)word16(p[0] + at), (short)word16(p[1] + at), (short)word16(p[2] + at), (short)word16(p[3] + at), 0, 0, 0, 0));
 }
 
-INLINE void q45_k_group(const char *const p[4], const act_k *const *x, const int C, int g, __m128 v[4], const int five) {
-    const __m256i low = _mm256_set1_epi8(15);
+// The header of a super-block of Q4_K -> 8 scales, 8 mins, one byte each.
+INLINE __m128i q4k_scales(const char *q) {
     const __m128i pick = _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m128i high = _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11);
     const __m128i keep = _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f), top = _mm_set1_epi8(0x30);
+    __m128i head = _mm_loadu_si128((const void *)q), s = _mm_srlv_epi32(_mm_shuffle_epi8(head, pick), _mm_setr_epi32(0, 0, 0, 4));
+    return _mm_or_si128(_mm_and_si128(s, keep), _mm_and_si128(_mm_srli_epi32(_mm_shuffle_epi8(head, high), 2), top));
+}
+
+// Groups 2j and 2j + 1 of 32 codes.
+INLINE void load_q45_k(const char *q, const int j, __m256i a[2], const int five) {
+    const __m256i low = _mm256_set1_epi8(15), n = _mm256_loadu_si256((const void *)(q + (five ? 48 : 16) + 32 * j));
+    a[0] = _mm256_and_si256(n, low), a[1] = _mm256_and_si256(_mm256_srli_epi16(n, 4), low);
+    if (!five) return;
+    const __m256i h = _mm256_loadu_si256((const void *)(q + 16)), bit = _mm256_set1_epi8(16); // bits 2j and 2j + 1 of 32 bytes, to place 4
+    __m256i l = j == 0 ? _mm256_slli_epi16(h, 4) : j == 1 ? _mm256_slli_epi16(h, 2) : j == 2 ? h : _mm256_srli_epi16(h, 2);
+    __m256i u = j == 0 ? _mm256_slli_epi16(h, 3) : j == 1 ? _mm256_slli_epi16(h, 1) : j == 2 ? _mm256_srli_epi16(h, 1) : _mm256_srli_epi16(h, 3);
+    a[0] = _mm256_or_si256(a[0], _mm256_and_si256(l, bit)), a[1] = _mm256_or_si256(a[1], _mm256_and_si256(u, bit));
+}
+
+INLINE void q45_k_group(const char *const p[4], const act_k *const *x, const int C, int g, __m128 v[4], const int five) {
     __m256i sum[4][4];
     __m128i m[4][4];
 #pragma GCC unroll 1
     for (int r = 0; r < 4; r++) { // not unrolled: the compiler takes minutes, the sums cost one store each
         __m256i t[4];
         const char *q = p[r];
-        __m128i head = _mm_loadu_si128((const void *)q);
-        __m128i s = _mm_srlv_epi32(_mm_shuffle_epi8(head, pick), _mm_setr_epi32(0, 0, 0, 4));
-        __m128i sc = _mm_or_si128(_mm_and_si128(s, keep), _mm_and_si128(_mm_srli_epi32(_mm_shuffle_epi8(head, high), 2), top));
+        __m128i sc = q4k_scales(q);
         __m256i k = _mm256_broadcastsi128_si256(sc);
         __m128i mins = _mm_unpackhi_epi8(sc, _mm_setzero_si128());
 #pragma GCC unroll 4
@@ -44,20 +58,14 @@ INLINE void q45_k_group(const char *const p[4], const act_k *const *x, const int
         }
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
-            __m256i n = _mm256_loadu_si256((const void *)(q + (five ? 48 : 16) + 32 * j));
-            __m256i lo = _mm256_and_si256(n, low), hi = _mm256_and_si256(_mm256_srli_epi16(n, 4), low);
-            if (five) { // bits 2j and 2j + 1 of 32 bytes, to place 4
-                __m256i h = _mm256_loadu_si256((const void *)(q + 16)), bit = _mm256_set1_epi8(16);
-                __m256i l = j == 0 ? _mm256_slli_epi16(h, 4) : j == 1 ? _mm256_slli_epi16(h, 2) : j == 2 ? h : _mm256_srli_epi16(h, 2);
-                __m256i u = j == 0 ? _mm256_slli_epi16(h, 3) : j == 1 ? _mm256_slli_epi16(h, 1) : j == 2 ? _mm256_srli_epi16(h, 1) : _mm256_srli_epi16(h, 3);
-                lo = _mm256_or_si256(lo, _mm256_and_si256(l, bit)), hi = _mm256_or_si256(hi, _mm256_and_si256(u, bit));
-            }
+            __m256i a[2];
+            load_q45_k(q, j, a, five);
             __m256i k0 = _mm256_shuffle_epi8(k, _mm256_set1_epi16((short)(0x8000 | (2 * j))));
             __m256i k1 = _mm256_shuffle_epi8(k, _mm256_set1_epi16((short)(0x8000 | (2 * j + 1))));
 #pragma GCC unroll 4
             for (int c = 0; c < C; c++) {
-                t[c] = dot(t[c], lo, x[c][g].q[r] + 64 * j, k0);
-                t[c] = dot(t[c], hi, x[c][g].q[r] + 64 * j + 32, k1);
+                t[c] = scaled(t[c], a[0], x[c][g].q[r] + 64 * j, k0);
+                t[c] = scaled(t[c], a[1], x[c][g].q[r] + 64 * j + 32, k1);
             }
         }
 #pragma GCC unroll 4
@@ -141,7 +149,7 @@ INLINE void dot_16(const __m256i a[8], __m256i sc, const act_k *const *x, const 
         const short lo = (short)((4 * k + 1) << 8 | 4 * k), hi = (short)((4 * k + 3) << 8 | (4 * k + 2));
         __m256i scale = _mm256_shuffle_epi8(i < 4 ? even : odd, _mm256_setr_epi16(lo, lo, lo, lo, lo, lo, lo, lo, hi, hi, hi, hi, hi, hi, hi, hi));
 #pragma GCC unroll 4
-        for (int c = 0; c < C; c++) t[c] = dot(t[c], a[i], x[c][g].q[s] + 32 * i, scale);
+        for (int c = 0; c < C; c++) t[c] = scaled(t[c], a[i], x[c][g].q[s] + 32 * i, scale);
     }
 #pragma GCC unroll 4
     for (int c = 0; c < C; c++) sum[c] = t[c];
@@ -305,6 +313,7 @@ INLINE v16h load_16_halves(const char *p) {
 }
 #define LOAD_F16(p) load_16_halves(p)
 #include "floats.h"
+#include "wide256.h"
 
 const mat_set SET = {
     .name = NAME,
@@ -315,5 +324,6 @@ const mat_set SET = {
         [19] = iq1_s_rows, [20] = iq4_nl_rows, [21] = iq3_s_rows, [22] = iq2_s_rows, [23] = iq4_xs_rows, [29] = iq1_m_rows,
         [34] = tq1_0_rows, [35] = tq2_0_rows, [39] = mxfp4_rows,
     },
+    WIDE_TABLE
     .quantize_k = quantize_k, .quantize_32 = quantize_32, .pack_k = pack_k, .pack_32 = pack_32,
 };

@@ -11,5 +11,5 @@
 const mat_set mat_neon = {
     .name = "neon",
     .rows = {FORMATS_K(PLAIN_ROW) FORMATS_32(PLAIN_ROW) [0] = f32_rows, [1] = f16_rows, [30] = bf16_rows},
-    .quantize_k = quantize_k, .quantize_32 = quantize_32, .pack_k = pack_k, .pack_32 = pack_32,
+    .quantize_k = quantize_k, .quantize_32 = quantize_32,
 };

@@ -1,4 +1,4 @@
-// Activations: quantised as Q8_K (act_k) and Q8_0 (act_32), and 16 columns laid side by side. Plain C that the compiler
+// Activations, quantised as Q8_K (act_k) and Q8_0 (act_32). Plain C that the compiler
 // turns into vectors of the set's width; the bits are the same everywhere. Not finite input gives a scale of NaN, so
 // that every result that reads it is NaN too; magnitudes below 2^-116, whose inverse scale would overflow, count as 0.
 
@@ -113,33 +113,4 @@ static void quantize_32(void *column, int cols, int from, const float *x, int co
     for (; b < end; b++, x += 32) block_of_32(a + b / 8, b % 8, x);
     if (end == nb)
         for (; b % 8; b++) block_of_32(a + b / 8, b % 8, none);
-}
-
-static void pack_k(const cols_t *x, int nb, void *packed) {
-    wide_k *a = packed;
-    if (x->n < 16) memset(a, 0, nb * sizeof *a);
-    for (int c = 0; c < x->n; c++) {
-        const act_k *from = column(x, c);
-        for (int b = 0; b < nb; b++) {
-            const act_k *g = from + b / 4;
-            int s = b % 4;
-            for (int k = 0; k < 64; k++) memcpy(a[b].q[k][c], g->q[s] + 4 * k, 4);
-            for (int k = 0; k < 4; k++) memcpy(a[b].s32[k][c], g->s32[s] + 2 * k, 4);
-            for (int k = 0; k < 8; k++) memcpy(a[b].s16[k][c], g->s16[s] + 2 * k, 4);
-            a[b].d[c] = g->d[s];
-        }
-    }
-}
-
-static void pack_32(const cols_t *x, int n, void *packed) {
-    wide_32 *a = packed;
-    int groups = (n + 7) / 8;
-    if (x->n < 16) memset(a, 0, groups * sizeof *a);
-    for (int c = 0; c < x->n; c++) {
-        const act_32 *from = column(x, c);
-        for (int g = 0; g < groups; g++) {
-            for (int k = 0; k < 64; k++) memcpy(a[g].q[k][c], from[g].q + 4 * k, 4);
-            for (int b = 0; b < 8; b++) a[g].sum[b][c] = from[g].sum[b], a[g].d[b][c] = from[g].d[b];
-        }
-    }
 }

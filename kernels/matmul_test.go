@@ -157,7 +157,9 @@ func TestMulGolden(t *testing.T) {
 		for _, s := range sets() {
 			p := newPanel(3, cols, form)
 			y := make([]float32, 3*rows)
-			s.Gather(p, a, nil, 3, form)
+			for g := range s.Gather(p, a, nil, 3, form) {
+				s.Pack(p, g)
+			}
 			s.Mul(&w, 0, rows, p, y, rows)
 			worst := 0.0
 			for c := range 3 {
@@ -316,7 +318,7 @@ func checkSameBits(t *testing.T, r *rand.Rand, w Matrix) {
 	copy(odd, w.Data)
 	w.Data = odd
 	for _, s := range All() {
-		for _, n := range []int{1, 2, 3, 4, 7, 8, 9, 16, 17, 32, 33, most} {
+		for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 16, 17, 20, 24, 25, 32, 33, most} {
 			y := make([]float32, most*ldy)
 			for g := range s.Gather(p, a, index, n, form) {
 				s.Pack(p, g)

@@ -53,9 +53,9 @@ const (
 
 	wideCols = 16 // columns of a packed group
 
-	// Up to so many columns the rows shape is faster than the wide one (BenchmarkMul): blocks of 32 cost the rows shape
-	// more, since each has a sum across lanes of its own.
-	rowsColsK, rowsCols32 = 8, 4
+	// Up to so many columns the rows shape is faster than the wide one (BenchmarkColumns): blocks of 32 cost the rows
+	// shape more, since each has a sum across lanes of its own.
+	rowsColsK, rowsCols32 = 4, 2
 )
 
 // FormOf returns the form that products with matrices of type t read; ErrUnsupported of gguf for a type that no set
