@@ -35,7 +35,7 @@ typedef struct {
     float d[8];
 } act_32;
 
-// 16 columns side by side, lane = column: one super-block, or eight blocks of 32.
+// 16 columns side by side: one super-block, or eight blocks of 32. A set may put a column into several lanes (wide.h).
 typedef struct {
     _Alignas(64) int8_t q[64][16][4];
     int16_t s32[4][16][2]; // pairs of sums of 32

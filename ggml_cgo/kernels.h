@@ -10,12 +10,13 @@ typedef struct { const char *base; size_t stride; const int32_t *index; int n; }
 
 // y[c * ldy + r] = row r . column c. n: super-blocks, blocks of 32, or floats of a row.
 typedef void (*mat_rows_fn)(const char *w, size_t row_bytes, int rows, const cols_t *x, int n, float *y, size_t ldy);
-// The same for columns packed 16 at a time (wide_k or wide_32): group g at a + g * group_bytes; ncols of them are stored.
+// The same for columns packed by the set's own pack, 16 at a time (wide_k or wide_32): group g at a + g * group_bytes; ncols
+// of them are stored.
 typedef void (*mat_wide_fn)(const char *w, size_t row_bytes, int rows, const char *a, size_t group_bytes, int ncols, int n, float *y, size_t ldy);
 // count floats at x become the piece of a column that starts at element from (a multiple of 256); from + count == cols
 // ends the column, and what is missing of its last group is cleared.
 typedef void (*mat_quantize_fn)(void *column, int cols, int from, const float *x, int count);
-// Up to 16 columns side by side; n as above; missing columns are zero.
+// Up to 16 columns side by side; n as above; what lies in the lanes beyond them is up to the set. None in a set without wide.
 typedef void (*mat_pack_fn)(const cols_t *x, int n, void *a);
 
 typedef struct {

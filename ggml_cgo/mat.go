@@ -15,13 +15,13 @@ type Mat interface {
 	Name() string
 	// Rows: y[c*ldy+r] = row r . column c for rows rows at w, rowBytes apart. y must hold (len(x.Index)-1)*ldy+rows.
 	Rows(typ uint32, w unsafe.Pointer, rowBytes, rows int, x *Columns, n int, y *float32, ldy int)
-	// Wide: the same for ncols columns packed 16 at a time, groupBytes apart. Only where HasWide.
+	// Wide: the same for ncols columns packed 16 at a time by this set, groupBytes apart. Only where HasWide.
 	Wide(typ uint32, w unsafe.Pointer, rowBytes, rows int, packed unsafe.Pointer, groupBytes, ncols, n int, y *float32, ldy int)
 	HasWide(typ uint32) bool
 	// QuantizeK and Quantize32 fill the piece of a column of cols values that starts at from.
 	QuantizeK(column unsafe.Pointer, cols, from int, x []float32)
 	Quantize32(column unsafe.Pointer, cols, from int, x []float32)
-	// PackK and Pack32 lay up to 16 columns side by side.
+	// PackK and Pack32 lay up to 16 columns side by side. Only where HasWide.
 	PackK(x Columns, n int, packed unsafe.Pointer)
 	Pack32(x Columns, n int, packed unsafe.Pointer)
 }

@@ -26,6 +26,10 @@ type Set struct {
 	mat  ggml_cgo.Mat
 	vec  *ggml_cgo.VecSet
 	wide Form // forms of which the set has the wide shape
+
+	// Up to so many columns of FormK and of Form32 the rows shape is faster (BenchmarkColumns): blocks of 32 cost the
+	// rows shape more, since each has a sum across lanes of its own.
+	rowsK, rows32 int
 }
 
 // plainSet is the plain Go twin: what runs without cgo, and what tests hold the others to.
@@ -44,7 +48,10 @@ var built = sync.OnceValue(func() []*Set {
 })
 
 func newSet(m ggml_cgo.Mat) *Set {
-	s := &Set{Name: m.Name(), mat: m, vec: vecSet(m.Name())}
+	s := &Set{Name: m.Name(), mat: m, vec: vecSet(m.Name()), rowsK: 4, rows32: 2}
+	if s.Name == "avx512" {
+		s.rowsK = 6
+	}
 	if m.HasWide(uint32(gguf.Q4_K)) {
 		s.wide |= FormK
 	}

@@ -52,10 +52,6 @@ const (
 	wide32Bytes = int(unsafe.Sizeof(wide32{}))
 
 	wideCols = 16 // columns of a packed group
-
-	// Up to so many columns the rows shape is faster than the wide one (BenchmarkColumns): blocks of 32 cost the rows
-	// shape more, since each has a sum across lanes of its own.
-	rowsColsK, rowsCols32 = 4, 2
 )
 
 // FormOf returns the form that products with matrices of type t read; ErrUnsupported of gguf for a type that no set
@@ -224,10 +220,10 @@ func (s *Set) Gather(p *Panel, a *Acts, cols []int32, n int, forms Form) (groups
 		p.columns[i] = ggml_cgo.Columns{Base: a.base[i], Stride: a.stride[i], Index: p.index[:n]}
 	}
 	forms &= p.forms & s.wide
-	if n <= rowsColsK {
+	if n <= s.rowsK {
 		forms &^= FormK
 	}
-	if n <= rowsCols32 {
+	if n <= s.rows32 {
 		forms &^= Form32
 	}
 	if forms != 0 {

@@ -42,7 +42,7 @@ func (s *Set) SelfTest(types ...gguf.Type) error {
 // SelfTest is the check of the set that Best chose; see Set.SelfTest.
 func SelfTest(types ...gguf.Type) error { return Best().SelfTest(types...) }
 
-// Check multiplies a small matrix of type t, all code patterns in it, by 1 to 17 columns. The bits must be those of the
+// Check multiplies a small matrix of type t, all code patterns in it, by 1 to 32 columns. The bits must be those of the
 // plain Go twin; maxError is the worst error against float64 over the quantised values, relative to the sum of
 // magnitudes. ErrSelfTest says that they are not; the set must not be used then.
 func (s *Set) Check(t gguf.Type) (maxError float64, err error) {
@@ -50,13 +50,13 @@ func (s *Set) Check(t gguf.Type) (maxError float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	const rows, cols, most = 5, 1280, 17
+	const rows, cols, most = 5, 1280, 32
 	r := rand.New(rand.NewPCG(uint64(t), 1))
 	w := randomMatrix(r, t, rows, cols)
 	mine, ref := checkInput(s, form, cols, most), checkInput(plainSet, form, cols, most)
 	want := make([]float32, most*rows)
 	plainSet.mulAll(&w, ref, most, want)
-	for _, n := range []int{1, 2, 4, most} {
+	for _, n := range []int{1, 2, 4, 8, 17, most} {
 		got := make([]float32, n*rows)
 		s.mulAll(&w, mine, n, got)
 		for i, v := range got {
