@@ -203,17 +203,19 @@ func (p *Pager) Use(layer int, ids []int32, group int, fn func(ready []expert.Re
 	defer p.end()
 	p.begin(layer, ids)
 	for left := len(ids); left > 0; {
+		if p.useErr != nil {
+			return p.useErr
+		}
 		if err := p.startMisses(); err != nil {
 			return err
 		}
-		p.announce()
+		if p.announce() {
+			continue // reads that arrived meanwhile may have failed, or made room for more misses
+		}
 		given := p.take(group)
 		if len(given) == 0 {
 			if err := p.wait(); err != nil {
 				return err
-			}
-			if p.useErr != nil {
-				return p.useErr
 			}
 			continue
 		}
@@ -221,26 +223,23 @@ func (p *Pager) Use(layer int, ids []int32, group int, fn func(ready []expert.Re
 			return err
 		}
 		p.release(given)
-		left -= len(given)
-		if left == 0 {
-			break
-		}
-		if err := p.Poll(); err != nil {
-			return err
-		}
-		if p.useErr != nil {
-			return p.useErr
+		if left -= len(given); left > 0 {
+			if err := p.Poll(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// announce calls Started once in every Use.
-func (p *Pager) announce() {
-	if p.started != nil && !p.hasStarted {
-		p.hasStarted = true
-		p.started()
+// announce calls Started once in every Use, and says whether it did.
+func (p *Pager) announce() bool {
+	if p.started == nil || p.hasStarted {
+		return false
 	}
+	p.hasStarted = true
+	p.started()
+	return true
 }
 
 // admit checks a Use before anything changes.

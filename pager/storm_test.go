@@ -96,7 +96,8 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	}
 	opt := Options{
 		Policy: Policies()[rnd.IntN(len(Policies()))], StaleTokens: rnd.IntN(4), Retries: rnd.IntN(4) - 1, GuessBytes: 1 + rnd.IntN(40000),
-		Verify: func(k expert.Key, part int, b []byte) error { return stormVerify(cat, k, part, b) },
+		Verify:  func(k expert.Key, part int, b []byte) error { return stormVerify(cat, k, part, b) },
+		Started: func() { s.other() },
 	}
 	s.rig = openRig(t, cat, slots, opt, disk)
 	return s
@@ -279,22 +280,33 @@ func (s *storm) compute(k expert.Key, r expert.Ready) error {
 	if err := verify(s.cat, k, r); err != nil {
 		return err
 	}
-	switch s.rnd.IntN(6) {
+	if err := s.other(); err != nil {
+		return err
+	}
+	return verify(s.cat, k, r)
+}
+
+// other is what the loop does while a Use computes.
+func (s *storm) other() error {
+	switch s.rnd.IntN(8) {
 	case 0:
 		if err := s.Poll(); err != nil {
 			return err
 		}
-	case 1:
-		s.guess()
+	case 1: // so long that reads arrive
+		for range s.rnd.IntN(s.pending + 1) {
+			if err := s.reap(min(1, s.pending)); err != nil {
+				return err
+			}
+		}
 	case 2:
+		s.guess()
+	case 3:
 		s.CancelGuesses()
 	default:
 		return nil
 	}
-	if err := s.Check(); err != nil {
-		return err
-	}
-	return verify(s.cat, k, r)
+	return s.Check()
 }
 
 func (s *storm) judge(err error, ids []int32, given, complete map[int32]bool, before Stats) error {
