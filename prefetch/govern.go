@@ -35,8 +35,8 @@ type arm struct {
 	needed int
 }
 
-// Figures of a trial, from TestGovernorOnNoise: with costs that differ from token to token by a third, it finds 10 % in
-// nine trials of ten and takes nothing for a gain in one of twenty.
+// Figures of a trial, from TestGovernorOnNoise: with costs that differ from token to token by a third, 15 % more or less is
+// found in every one of 100 runs of 2000 tokens, and nothing is taken for a gain in 8.
 const (
 	windowTokens = 3
 	minPairs     = 6
@@ -53,7 +53,7 @@ const firstTokens = 16
 
 // NewGovernor begins one layer ahead.
 func NewGovernor(most int) *Governor {
-	return &Governor{most: most, depth: 1, other: 1, pause: restTokens, rest: firstTokens, verdict: "nothing was measured yet"}
+	return &Governor{most: most, depth: 1, other: 1, pause: restTokens, rest: firstTokens}
 }
 
 // Depth is how many layers to look ahead for the next token.
@@ -68,7 +68,12 @@ func (g *Governor) Depth() int {
 func (g *Governor) onOther() bool { return g.phase == 1 || g.phase == 2 }
 
 // Verdict is the depth in force, whatever a trial does just now, and why it is.
-func (g *Governor) Verdict() (depth int, why string) { return g.depth, g.verdict }
+func (g *Governor) Verdict() (depth int, why string) {
+	if g.verdict == "" {
+		return g.depth, "no trial has ended yet"
+	}
+	return g.depth, g.verdict
+}
 
 // Token tells what a token took in all, what of it was waiting and guessing, and how many experts it needed from the disk.
 func (g *Governor) Token(took, cost time.Duration, needed int) {
@@ -141,7 +146,7 @@ func (g *Governor) pair() {
 		return
 	}
 	mean, reach := g.pairs.mean, interval*g.pairs.standardError()
-	said := fmt.Sprintf("%d layers ahead against %d: %+.0f %% waiting per expert read, within %.0f %%, %d pairs of windows",
+	said := fmt.Sprintf("depth %d against %d: %+.0f %% waiting per expert read, within %.0f, %d pairs of windows",
 		g.other, g.depth, -100*mean, 100*reach, g.pairs.n)
 	switch {
 	case mean > reach:

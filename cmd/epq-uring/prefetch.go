@@ -119,7 +119,7 @@ func (r prefetchReport) line() string {
 	if d == nil {
 		return "nothing read ahead"
 	}
-	s := fmt.Sprintf("read ahead %d experts (%s, %d layers ahead: %s)", d.Issued, d.Predictor, d.Depth, d.Reason)
+	s := fmt.Sprintf("read ahead %d experts (%s, depth %d: %s)", d.Issued, d.Predictor, d.Depth, d.Reason)
 	if d.Issued > 0 {
 		s += fmt.Sprintf(", %.0f %% in time, %.0f %% late", 100*r.Precision, 100*float64(d.Late)/float64(d.Issued))
 	}
