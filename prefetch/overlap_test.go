@@ -181,6 +181,12 @@ func near1(got, want time.Duration) bool {
 	return got >= want-want/100 && got <= want+want/100
 }
 
+// median leaves out the tokens that trials slow down.
+func median(took []time.Duration) time.Duration {
+	s := slices.Sorted(slices.Values(took))
+	return s[len(s)/2]
+}
+
 // A disk whose reads fit into one layer's compute: off, a layer takes its compute and its reads; with the future known,
 // its compute alone. Every guess is useful and in time.
 func TestFullOverlap(t *testing.T) {
@@ -215,8 +221,9 @@ func TestGovernorTurnsUp(t *testing.T) {
 		t.Errorf("depth 0: %s", s.Reason)
 	}
 	// All but the first layer, which no router knows before the token begins.
-	if want := testLayers*100*time.Microsecond + testUsed*expertTime + testLayers*2*routerTime; took[599] > want {
-		t.Errorf("a token takes %v, want at most %v: %s", took[599], want, s.Reason)
+	want := testLayers*100*time.Microsecond + testUsed*expertTime + testLayers*2*routerTime
+	if middle := median(took[300:]); middle > want {
+		t.Errorf("the middle token takes %v, want at most %v: %s", middle, want, s.Reason)
 	}
 	if g := m.pager.Stats().Guess; g.WastedBytes > m.pager.Load().BytesRead/20 {
 		t.Errorf("wasted %d of %d bytes: %+v", g.WastedBytes, m.pager.Load().BytesRead, g)
@@ -234,9 +241,8 @@ func TestGovernorTurnsDown(t *testing.T) {
 	if s := m.ahead.Stats(); s.Depth != 0 {
 		t.Errorf("depth %d: %s", s.Depth, s.Reason)
 	}
-	slices.Sort(took)
-	if took[300] != want {
-		t.Errorf("the middle token takes %v, off %v", took[300], want)
+	if middle := median(took); middle != want {
+		t.Errorf("the middle token takes %v, off %v", middle, want)
 	}
 }
 
