@@ -83,3 +83,17 @@ func TestExpectedRate(t *testing.T) {
 		t.Error("beyond:", got)
 	}
 }
+
+// A thread that gets the CPU only every 3 ms has passed 9 ms after nine times 1 ms, not 27.
+func TestSpinner(t *testing.T) {
+	start := time.Unix(0, 0)
+	clock := start
+	s := spinner{now: func() time.Time { clock = clock.Add(3 * time.Millisecond / 2); return clock }}
+	for range 9 {
+		s.pass(time.Millisecond)
+	}
+	// Each call that has to wait looks twice; the time between its end and the next one's begin is not its own.
+	if passed := s.over + 9*time.Millisecond; passed < 9*time.Millisecond || passed > 12*time.Millisecond {
+		t.Errorf("%v passed", passed)
+	}
+}
