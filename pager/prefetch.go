@@ -64,22 +64,29 @@ func (p *Pager) guess(n int32, k expert.Key, chance float32) {
 	p.layers[k.Layer].Held++
 }
 
-// displace evicts the coldest expert of a class if it is cold enough for a guess of probability chance.
+// displace evicts the coldest expert of a class that is cold enough for a guess of probability chance and has rested. It may
+// not be the very coldest: a policy may rank what was used just now for the first time below what it has known for long.
 func (p *Pager) displace(class int, chance float32) bool {
-	n := p.victim(class)
-	if n < 0 {
+	if p.victim(class) < 0 {
 		return false
 	}
-	h, i := p.history, p.slots[n].index
-	if h.last[i] > 0 && h.token-h.when[i] < restTokens || h.rate(i) > colder*chance {
-		return false
+	h, c := p.history, &p.cold[class]
+	for _, x := range c.list[:c.n] {
+		i := p.leaving[x.slot]
+		if i < 0 || p.slots[x.slot].gen != x.gen || h.last[i] > c.uses || h.rate(i) > colder*chance {
+			continue
+		}
+		if h.last[i] > 0 {
+			if h.token-h.when[i] < restTokens {
+				continue
+			}
+			p.stats.Displaced++
+			p.left[i] = 1 + h.token
+		}
+		p.evict(x.slot)
+		return true
 	}
-	if h.last[i] > 0 {
-		p.stats.Displaced++
-		p.left[i] = 1 + h.token
-	}
-	p.evict(n)
-	return true
+	return false
 }
 
 // missed notices a miss of what a guess displaced not long ago.
