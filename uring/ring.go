@@ -167,8 +167,8 @@ func (r *ring) enter(wait int) error {
 }
 
 // wait blocks without telling the scheduler. Told, it would take the P away from a thread that never yields every 10 ms,
-// look every 20 us for a while after that, and hand the P back over two futexes: as much CPU as the reads themselves. The
-// signal by which it wants to stop a goroutine, for a collection say, ends the call with EINTR.
+// look every 20 us for a while after that, and hand the P back over two futexes: that doubled the user time of a program
+// that only reads (docs/io.md). The signal by which it stops a goroutine, for a collection say, ends the call with EINTR.
 func (r *ring) wait(n int) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(r.r.RingFd()), 0, uintptr(n), uintptr(giouring.EnterGetEvents), 0, 0)
 	if errno != 0 {
