@@ -43,6 +43,8 @@ type Result struct {
 	PromptTime   time.Duration // reading the prompt
 	DecodeTime   time.Duration // from the first token to the last
 	FirstToken   time.Duration // from the request to the first token
+	Drafted      int           // tokens guessed and verified
+	Accepted     int           // of those, the right ones
 }
 
 // Kinds of refusals; match with errors.Is.

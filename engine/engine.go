@@ -40,6 +40,7 @@ type Engine struct {
 	blocks   []*mem.Block
 	image    mem.Image
 	history  []uint32 // what the prefetcher learns in; nil: it learns nothing
+	drafts   int      // most drafted tokens of a sequence that a pass verifies; 0: none
 	typeK    gguf.Type
 	typeV    gguf.Type
 
@@ -185,7 +186,7 @@ func (e *Engine) load() error {
 		size    int64
 		to      *[]byte
 	}{
-		{"kv", sizes.KV, &memory.KV}, {"recurrent state", sizes.Recurrent, &memory.Recurrent},
+		{"kv", sizes.KV, &memory.KV}, {"recurrent state", sizes.Recurrent, &memory.Recurrent}, {"draft states", sizes.Drafts, &memory.Drafts},
 		{"compute buffers", sizes.Scratch, &memory.Scratch}, {"vectors", sizes.Vectors, &memory.Vectors},
 	} {
 		if b.size == 0 {

@@ -34,7 +34,7 @@ type loop struct {
 
 	sessions []*session
 	batch    model.Batch
-	owners   []*session // of the batch's tokens' rows
+	drafting drafting
 	busy     time.Duration
 	forwards int64
 
@@ -238,11 +238,12 @@ func (l *loop) dropCancelled() {
 	}
 }
 
-// fill makes the next batch: one token of every session that decodes, then pieces of prompts as far as there is room. A
+// fill makes the next batch: one token of every session that decodes and its draft, then pieces of prompts as far as there is room. A
 // session that must be alone (its batch failed) gets a batch of its own.
 func (l *loop) fill() int {
 	b := &l.batch
-	b.Tokens, b.Seqs, b.Pos, b.Rows, l.owners = b.Tokens[:0], b.Seqs[:0], b.Pos[:0], b.Rows[:0], l.owners[:0]
+	b.Tokens, b.Seqs, b.Pos, b.Rows, b.Drafted = b.Tokens[:0], b.Seqs[:0], b.Pos[:0], b.Rows[:0], b.Drafted[:0]
+	l.propose()
 	for _, s := range l.sessions {
 		if s.job != nil && s.solo {
 			s.put(b, l.e.opt.UBatch)
@@ -274,6 +275,7 @@ func (l *loop) step() {
 		r.Batch(len(l.batch.Tokens))
 	}
 	if err == nil {
+		l.measure(took)
 		l.advance()
 		return
 	}

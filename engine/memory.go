@@ -47,7 +47,7 @@ type needs struct {
 
 func (e *Engine) needsOf(context int) (*needs, error) {
 	m, err := model.New(e.file, e.cfg, model.Options{
-		Context: context, UBatch: min(e.opt.UBatch, context), Sequences: e.opt.Parallel, LogitRows: e.opt.LogitRows,
+		Context: context, UBatch: min(e.opt.UBatch, context), Sequences: e.opt.Parallel, Drafts: e.drafts, LogitRows: e.opt.LogitRows,
 		TypeK: e.typeK, TypeV: e.typeV, Threads: e.opt.Threads,
 	})
 	if err != nil {
@@ -67,6 +67,7 @@ func (e *Engine) terms(n *needs, physical bool, how string, arena int64) []exper
 		weights,
 		anonymous("kv cache", n.sizes.KV),
 		anonymous("recurrent state", n.sizes.Recurrent),
+		anonymous("draft states", n.sizes.Drafts),
 		anonymous("compute buffers", n.sizes.Scratch),
 		anonymous("vectors", n.sizes.Vectors),
 		anonymous("prefetch history", e.historyBytes()),

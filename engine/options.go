@@ -43,6 +43,8 @@ type Options struct {
 	StaleTokens int    // for least_stale; 0: its default
 	Prefetch    string // "auto" (default) or another of prefetch.Modes: what is read before it is asked for
 	Future      Future // of "oracle"
+	MTP         string // "auto" (default), "off", or the number of tokens that the model's own block always drafts
+	DraftNgram  string // "auto" (default), "on" or "off": tokens drafted from the text so far
 	Resident    string // "auto" (default), "mmap", "copy" or "lock": how the weights outside the experts are held
 	// RequestBytes is what requests in progress may take of the Go heap besides a few small ones: bodies, texts, tokens.
 	RequestBytes int64
@@ -103,6 +105,15 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if !slices.Contains(prefetch.Modes(), o.Prefetch) {
 		return o, fmt.Errorf("engine: --prefetch is %q, allowed are %s: %w", o.Prefetch, strings.Join(prefetch.Modes(), ", "), ErrOption)
+	}
+	if o.MTP == "" {
+		o.MTP = Auto
+	}
+	if o.DraftNgram == "" {
+		o.DraftNgram = Auto
+	}
+	if err := draftOption("--draft-ngram", o.DraftNgram); err != nil {
+		return o, err
 	}
 	if o.Resident == "" {
 		o.Resident = "auto"

@@ -21,13 +21,22 @@ type session struct {
 	pending  []int32
 	decoding bool // the prompt is read; pending is the token chosen last
 	solo     bool // its batch failed: runs alone until it has caught up
-	chosen   int32
+	draft    draft
+	chosen   []choice // from the rows of the last batch, up to the first that a wrong draft led to
+	astray   bool     // the rows that follow are such
 	sampler  *Sampler
 	decoder  *tokenizer.Decoder
 	stopper  *Stopper
 	result   Result
 	began    time.Time
 	first    time.Time // when the first token was chosen
+}
+
+// choice is a token chosen from a row of logits, or why none could be.
+type choice struct {
+	id      int32
+	logprob TokenLogprob
+	err     error
 }
 
 // keepable says how many tokens of a new sequence are in the caches already and can stay. At least one must be read
@@ -72,6 +81,7 @@ func (s *session) rebuild() {
 func (s *session) begin(j *job) {
 	s.job, s.decoding, s.solo, s.began = j, false, false, time.Now()
 	s.used = s.l.forwards
+	s.draft.begin(&s.l.drafting)
 	s.result = Result{PromptTokens: len(j.req.Tokens)}
 	if j.each != nil { // wants the rows of what is in the caches too
 		s.forget()
@@ -91,13 +101,26 @@ func (s *session) put(b *model.Batch, room int) {
 	}
 	for i, t := range s.pending[:n] {
 		pos := len(s.fed) + i
-		if s.job.each != nil && pos >= s.job.given || s.job.each == nil && i == len(s.pending)-1 {
-			b.Rows = append(b.Rows, int32(len(b.Tokens)))
-		}
-		b.Tokens = append(b.Tokens, t)
-		b.Seqs = append(b.Seqs, s.seq)
-		b.Pos = append(b.Pos, int32(pos))
+		s.feed(b, t, pos, s.job.each != nil && pos >= s.job.given || s.job.each == nil && i == len(s.pending)-1)
 	}
+	s.chosen, s.astray = s.chosen[:0], false
+	if len(s.draft.tokens) == 0 {
+		return
+	}
+	b.Drafted = append(b.Drafted, s.seq)
+	for i, t := range s.draft.tokens {
+		s.feed(b, t, len(s.fed)+1+i, true)
+	}
+}
+
+// feed adds a token to a batch; row: its logits are wanted.
+func (s *session) feed(b *model.Batch, id int32, pos int, row bool) {
+	if row {
+		b.Rows = append(b.Rows, int32(len(b.Tokens)))
+	}
+	b.Tokens = append(b.Tokens, id)
+	b.Seqs = append(b.Seqs, s.seq)
+	b.Pos = append(b.Pos, int32(pos))
 }
 
 // give hands a row of logits to a request that wants them all. A request that is built anew goes on after the last row it
@@ -109,33 +132,33 @@ func (s *session) give(pos int, logits []float32) {
 	}
 }
 
-// next chooses a token from the logits after the last pending one.
+// next chooses a token from the logits after the last pending one, or after a drafted one if the draft was right so far:
+// the sampler draws for the same rows, in the same order, as it would without drafts.
 func (s *session) next(logits []float32) {
+	if s.astray {
+		return
+	}
 	now := time.Now()
 	if !s.decoding {
 		s.decoding, s.first = true, now
 		s.result.PromptTime = now.Sub(s.began)
 		s.result.FirstToken = now.Sub(s.job.asked)
 	}
-	id, err := s.sampler.Next(logits)
-	if err != nil {
-		s.chosen = -1
-		s.job.fault = err
-		return
+	var c choice
+	if c.id, c.err = s.sampler.Next(logits); c.err == nil && s.job.req.Logprobs {
+		c.logprob, c.err = s.sampler.Logprob(logits, c.id)
 	}
-	if s.job.req.Logprobs {
-		lp, err := s.sampler.Logprob(logits, id)
-		if err != nil {
-			s.job.fault = err
-		}
-		s.job.logprob = lp
+	if c.err == nil {
+		s.sampler.Accept(c.id)
 	}
-	s.chosen = id
+	i := len(s.chosen)
+	s.astray = c.err != nil || i >= len(s.draft.tokens) || s.draft.tokens[i] != c.id
+	s.chosen = append(s.chosen, c)
 }
 
-// advance books n tokens of pending as read. If those were all, a token was chosen: it is reported, and becomes pending
-// unless it ends the request.
+// advance books n tokens of the batch as read. If those were all that is pending, tokens were chosen.
 func (s *session) advance(n int) {
+	n = min(n, len(s.pending))
 	s.fed = append(s.fed, s.pending[:n]...)
 	s.pending = append(s.pending[:0], s.pending[n:]...)
 	j := s.job
@@ -149,28 +172,58 @@ func (s *session) advance(n int) {
 		s.finish("stop", nil)
 	default:
 		s.solo = false
-		s.take(s.chosen)
+		s.accept()
 	}
 }
 
-// take adds a chosen token to the answer.
-func (s *session) take(id int32) {
-	j := s.job
+// accept takes the chosen tokens, of which all but the last were drafted, until one ends the request; what was fed after
+// that is taken back.
+func (s *session) accept() {
+	if len(s.draft.tokens) == 0 {
+		s.verified(0)
+	} else {
+		s.verified(len(s.chosen) - 1)
+	}
+	before := len(s.fed)
+	for i, c := range s.chosen {
+		if i > 0 {
+			s.fed = append(s.fed, s.draft.tokens[i-1])
+		}
+		if c.err != nil {
+			s.forget() // NaN may be in the caches
+			s.finish("", c.err)
+			return
+		}
+		if !s.take(c) {
+			break
+		}
+	}
+	if len(s.draft.tokens) > 0 {
+		s.l.model.Rewind(s.seq, 1+len(s.fed)-before)
+	}
+}
+
+// take adds a chosen token to the answer. It becomes pending, or ends the request; then take returns false.
+func (s *session) take(c choice) bool {
+	j, id := s.job, c.id
 	s.result.DecodeTime = time.Since(s.first)
-	s.sampler.Accept(id)
 	s.result.Tokens = append(s.result.Tokens, id)
+	ev := Event{Tokens: []int32{id}}
+	if j.req.Logprobs {
+		ev.Logprobs = []TokenLogprob{c.logprob}
+	}
 	if s.l.e.tok != nil && s.l.e.tok.IsEnd(id) && !j.req.IgnoreEOS {
-		s.report(Event{Tokens: []int32{id}}, s.decoder.Flush(), true)
+		s.report(ev, s.decoder.Flush(), true)
 		s.finish("stop", nil)
-		return
+		return false
 	}
 	piece := ""
 	if s.decoder != nil {
 		piece = s.decoder.Push(id)
 	}
-	if s.report(Event{Tokens: []int32{id}}, piece, false) {
+	if s.report(ev, piece, false) {
 		s.finish("stop", nil)
-		return
+		return false
 	}
 	full := len(s.fed)+1 >= s.l.e.opt.Context
 	if full || j.req.MaxTokens >= 0 && len(s.result.Tokens) >= j.req.MaxTokens {
@@ -178,9 +231,10 @@ func (s *session) take(id int32) {
 			s.report(Event{}, s.decoder.Flush(), true)
 		}
 		s.finish("length", nil)
-		return
+		return false
 	}
-	s.pending = append(s.pending, id)
+	s.pending = append(s.pending[:0], id)
+	return true
 }
 
 // report sends text on its way past the stop strings; it reports true when one of them was met.
@@ -192,9 +246,6 @@ func (s *session) report(ev Event, piece string, last bool) bool {
 	s.result.StopString = stop
 	s.result.Text += text
 	ev.Text = text
-	if s.job.req.Logprobs && len(ev.Tokens) > 0 {
-		ev.Logprobs = []TokenLogprob{s.job.logprob}
-	}
 	s.job.push(ev)
 	return stop != ""
 }
@@ -221,7 +272,6 @@ type job struct {
 	each    func(pos int, logits []float32) error // every row instead of sampling
 	given   int                                   // rows given to each
 	fault   error
-	logprob TokenLogprob
 
 	mu     sync.Mutex
 	events []Event

@@ -12,6 +12,7 @@ import (
 type Stats struct {
 	Pager    pager.Stats
 	Prefetch PrefetchStats
+	Drafts   DraftStats
 	Process  mem.Process
 	Forwards int64         // batches computed
 	Busy     time.Duration // in forward passes, waiting for reads included
@@ -22,6 +23,7 @@ func (e *Engine) Stats() (Stats, error) {
 	var s Stats
 	err := e.loop.do(context.Background(), func() {
 		s.Pager, s.Forwards, s.Busy = e.loop.pager.Stats(), e.loop.forwards, e.loop.busy
+		s.Drafts = e.loop.drafting.stats
 		if a := e.loop.experts.ahead; a != nil {
 			s.Prefetch = PrefetchStats{Stats: a.Stats(), PerLayer: e.loop.pager.GuessStats(nil)}
 		}

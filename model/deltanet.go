@@ -20,6 +20,7 @@ func (m *Model) deltaNet(l *layer, b *Batch) {
 		product{w: &l.z, in: s.inPanel, y: s.z, ldy: l.z.Rows},
 		product{w: &l.alpha, in: s.inPanel, y: s.alpha, ldy: c.ValueHeads},
 		product{w: &l.beta, in: s.inPanel, y: s.beta, ldy: c.ValueHeads})
+	m.rewind.keep(m, l, b)
 	t.delta.l, t.delta.b = l, b
 	m.pool.Run(&t.delta, c.KeyGroups)
 	t.quantise.run(m, n, s.yActs, s.y)
@@ -57,6 +58,7 @@ func (t *deltaTask) run(g, first, n int) {
 	u := s.qkv[first*channels:]
 	for h := g; h < heads; h += c.KeyGroups {
 		state := m.state.matrices[at][h*dim*dim : (h+1)*dim*dim]
+		m.rewind.keepMatrix(t.b.Seqs[first], at, h*dim*dim, state)
 		m.set.DeltaRun(state, u[g*dim:], u[(c.KeyGroups+g)*dim:], u[(2*c.KeyGroups+h)*dim:], s.alpha[first*heads+h:], s.beta[first*heads+h:],
 			s.y[(first*heads+h)*dim:], shape)
 		for i := first; i < first+n; i++ {

@@ -5,7 +5,8 @@ import (
 )
 
 // Forward computes a batch: every token passes every layer, sequences' states move on, and the wanted rows of logits are
-// emitted. After an error the states of the batch's sequences are not to be used again without Reset.
+// emitted. After an error the states of the batch's sequences are not to be used again without Reset. Nothing fails once
+// rows are being emitted, unless Emit does.
 func (m *Model) Forward(b *Batch) error {
 	if err := m.check(b); err != nil {
 		return err

@@ -25,6 +25,7 @@ func (m *Model) kda(l *layer, b *Batch) {
 		product{w: &l.z, in: s.inPanel, y: s.z, ldy: inner},
 		product{w: &l.alpha, in: s.inPanel, y: s.alpha, ldy: inner},
 		product{w: &l.beta, in: s.inPanel, y: s.beta, ldy: c.ValueHeads})
+	m.rewind.keep(m, l, b)
 	t.kda.l, t.kda.b = l, b
 	m.pool.Run(&t.kda, c.ValueHeads)
 	t.quantise.run(m, n, s.yActs, s.y)
@@ -60,7 +61,9 @@ func (t *kdaTask) run(h, first, n int) {
 		DecayStep: inner, BetaStep: c.ValueHeads, PerKey: true,
 	}
 	u, from := s.qkv[first*channels+h*dim:], first*inner+h*dim
-	m.set.DeltaRun(m.state.matrices[at][h*dim*dim:(h+1)*dim*dim], u, u[inner:], u[2*inner:], s.alpha[from:],
+	state := m.state.matrices[at][h*dim*dim : (h+1)*dim*dim]
+	m.rewind.keepMatrix(t.b.Seqs[first], at, h*dim*dim, state)
+	m.set.DeltaRun(state, u, u[inner:], u[2*inner:], s.alpha[from:],
 		s.beta[first*c.ValueHeads+h:], s.y[from:], shape)
 	for i := range n {
 		o := s.y[from+i*inner:][:dim]

@@ -19,7 +19,8 @@ type Options struct {
 	Context   int       // positions per sequence
 	UBatch    int       // most tokens of one Forward
 	Sequences int       // sequences side by side
-	LogitRows int       // most rows of logits kept at a time; 0: one per sequence
+	Drafts    int       // most drafted tokens of a sequence that one batch verifies; 0: none
+	LogitRows int       // most rows of logits kept at a time; 0: one per sequence, and the drafts of one
 	TypeK     gguf.Type // of the KV cache: F16, F32 or Q8_0
 	TypeV     gguf.Type
 	Threads   int // workers that will run it
@@ -37,6 +38,7 @@ type Model struct {
 	output kernels.Matrix
 	norm   []float32
 	state  *state
+	rewind rewind
 
 	set     *kernels.Set
 	pool    *kernels.Pool
@@ -54,13 +56,14 @@ type Model struct {
 type Sizes struct {
 	KV        int64 // keys and values
 	Recurrent int64 // matrices and convolution states
+	Drafts    int64 // what takes recurrent states back to before a rejected draft
 	Scratch   int64 // compute buffers
 	Vectors   int64 // norms and other small vectors, copied out of the file
 }
 
 // Memory is what Sizes asked for. Blocks start at multiples of 64 and are zero.
 type Memory struct {
-	KV, Recurrent, Scratch, Vectors []byte
+	KV, Recurrent, Drafts, Scratch, Vectors []byte
 }
 
 // New checks a file's hyper-parameters, tensors and shapes. It allocates nothing large.
@@ -69,8 +72,9 @@ func New(f *gguf.File, c Config, opt Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	opt.Drafts = min(opt.Drafts, opt.UBatch-1)
 	if opt.LogitRows == 0 {
-		opt.LogitRows = opt.Sequences
+		opt.LogitRows = opt.Sequences + opt.Drafts
 	}
 	m := &Model{Config: c, opt: opt, spec: spec, f: f}
 	b := &binder{f: f, mem: &space{}}
@@ -84,13 +88,16 @@ func New(f *gguf.File, c Config, opt Options) (*Model, error) {
 
 // Sizes says how much memory Bind will want.
 func (m *Model) Sizes() Sizes {
-	var kv, recurrent, vectors, buffers space
+	var kv, recurrent, drafts, vectors, buffers space
 	b := &binder{f: m.f, mem: &vectors}
 	(&Model{Config: m.Config, spec: m.spec}).bind(b)
 	st := *m.state
 	st.divide(&kv, &recurrent, m.opt.Sequences)
+	(&rewind{}).divide(&drafts, m)
 	(&scratch{}).divide(&buffers, m)
-	return Sizes{KV: int64(kv.used), Recurrent: int64(recurrent.used), Scratch: int64(buffers.used), Vectors: int64(vectors.used)}
+	return Sizes{
+		KV: int64(kv.used), Recurrent: int64(recurrent.used), Drafts: int64(drafts.used), Scratch: int64(buffers.used), Vectors: int64(vectors.used),
+	}
 }
 
 // Resident returns the tensors outside the experts that a forward pass reads, in the order a token reads them.
@@ -109,6 +116,7 @@ func (m *Model) Bind(src Source, mem Memory, set *kernels.Set, pool *kernels.Poo
 	}
 	m.set, m.pool, m.experts = set, pool, experts
 	m.state.divide(&space{mem: mem.KV}, &space{mem: mem.Recurrent}, m.opt.Sequences)
+	m.rewind.divide(&space{mem: mem.Drafts}, m)
 	m.s.divide(&space{mem: mem.Scratch}, m)
 	m.tasks.bind(m)
 	return nil
@@ -152,10 +160,11 @@ func (m *Model) Recurrent() bool { return m.state.recurrents > 0 }
 
 // Batch is the work of one Forward: tokens of one or several sequences, those of one sequence together and in order.
 type Batch struct {
-	Tokens []int32
-	Seqs   []int32 // sequence of each token
-	Pos    []int32 // position of each token in its sequence
-	Rows   []int32 // indices of tokens whose logits are wanted, ascending
+	Tokens  []int32
+	Seqs    []int32 // sequence of each token
+	Pos     []int32 // position of each token in its sequence
+	Rows    []int32 // indices of tokens whose logits are wanted, ascending
+	Drafted []int32 // sequences whose last tokens may be taken back (Rewind): at most 1 + Options.Drafts tokens of each
 	// Emit gets them one by one; the slice is valid until it returns.
 	Emit func(row int32, logits []float32) error
 }
@@ -183,5 +192,5 @@ func (m *Model) check(b *Batch) error {
 			return fmt.Errorf("model: position %d is outside the context of %d", b.Pos[i], m.opt.Context)
 		}
 	}
-	return nil
+	return m.rewind.mark(m, b)
 }

@@ -99,7 +99,7 @@ func load(t testing.TB, name string, opt Options) *Model {
 	}
 	t.Cleanup(pool.Close)
 	s := m.Sizes()
-	mem := Memory{KV: aligned(s.KV), Recurrent: aligned(s.Recurrent), Scratch: aligned(s.Scratch), Vectors: aligned(s.Vectors)}
+	mem := Memory{KV: aligned(s.KV), Recurrent: aligned(s.Recurrent), Drafts: aligned(s.Drafts), Scratch: aligned(s.Scratch), Vectors: aligned(s.Vectors)}
 	src := newInMemory(t, f)
 	if err := m.Bind(src, mem, kernels.Best(), pool, src); err != nil {
 		t.Fatal(err)

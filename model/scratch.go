@@ -251,12 +251,8 @@ func (s *scratch) divideDelta(mem *space, m *Model, f kernels.Form) {
 	}
 	c, T := m.Config, m.opt.UBatch
 	inner := c.StateDim * c.ValueHeads
-	decays := c.ValueHeads
-	if m.spec.has(KDA) {
-		decays = inner
-	}
 	s.qkv, s.z, s.y = mem.floats(T*c.convChannels()), mem.floats(T*inner), mem.floats(T*inner)
-	s.alpha, s.beta = mem.floats(T*decays), mem.floats(T*c.ValueHeads)
+	s.alpha, s.beta = mem.floats(T*m.decays()), mem.floats(T*c.ValueHeads)
 	s.yActs, s.yPanel = mem.acts(T, inner, f), mem.panel(T, inner, f)
 }
 

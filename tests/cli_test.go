@@ -171,7 +171,7 @@ func TestRefusals(t *testing.T) {
 		{"run --prefetch oracle x", 2, "record it with --trace FILE"},
 		{"run --prefetch oracle=/nosuch/trace x", 1, "/nosuch/trace"},
 		{"run --mtp 3 x", 2, "not available"},
-		{"run --draft-ngram on x", 2, "not available"},
+		{"run --draft-ngram yes x", 2, "auto, on and off"},
 		{"plan --numa nosuch", 2, "interleave, bind and off"},
 		{"plan --kernel-plugin none.so", 1, "none.so"},
 		{"run -p ", 2, "empty prompt"},

@@ -78,7 +78,7 @@ func modelFlags() []cli.Flag {
 		&cli.StringFlag{Name: "trace", Usage: "record which experts are used to `FILE`, for simulate (plan: read it, and expect its hit rate)", Sources: env("trace")},
 		&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout", Sources: envSwitch("json")},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say more on stderr", Sources: envSwitch("verbose")},
-	}, absentFlags()...)
+	}, append(draftFlags(), absentFlags()...)...)
 }
 
 func pluginFlag() cli.Flag {
@@ -102,6 +102,9 @@ func options(c *cli.Command) (engine.Options, error) {
 		return o, fmt.Errorf("--evict-policy is %q, allowed are %s: %w", p, strings.Join(pager.Policies(), ", "), errUsage)
 	}
 	if err := prefetchOption(c, &o); err != nil {
+		return o, err
+	}
+	if err := draftOptions(c, &o); err != nil {
 		return o, err
 	}
 	switch n := c.Int("ctx-size"); {

@@ -43,6 +43,7 @@ type report struct {
 	Failures     int64   `json:"read_failures"` // experts given up
 
 	prefetchReport
+	draftReport
 
 	Split timeSplit `json:"time_split"`
 }
@@ -64,6 +65,7 @@ func newReport(e *engine.Engine, r engine.Result, before, after engine.Stats) re
 	}
 	rep.BytesRead = p.BytesRead
 	rep.prefetchReport = newPrefetchReport(p, after.Prefetch.Sub(before.Prefetch))
+	rep.draftReport = newDraftReport(e, r)
 	if rep.OutputTokens == nil {
 		rep.OutputTokens = []int32{}
 	}
@@ -85,9 +87,9 @@ func rate(n int, d time.Duration) float64 {
 
 // line is the report in one line for people.
 func (r report) line() string {
-	return fmt.Sprintf("prompt %d tokens, %.1f tok/s; answer %d tokens, %.1f tok/s; first after %.2f s; hits %.1f %%, %.2f MiB read per token, %d evictions; waited %.0f %% for I/O; %s",
+	return fmt.Sprintf("prompt %d tokens, %.1f tok/s; answer %d tokens, %.1f tok/s; first after %.2f s; hits %.1f %%, %.2f MiB read per token, %d evictions; waited %.0f %% for I/O; %s%s",
 		r.PromptTokens, r.PromptRate, len(r.OutputTokens), r.DecodeRate, r.FirstToken, 100*r.HitRate, r.MiBPerToken, r.Evictions,
-		100*r.Split.IOWait/max(r.Split.Compute+r.Split.IOWait+r.Split.Other, 1e-9), r.prefetchReport.line())
+		100*r.Split.IOWait/max(r.Split.Compute+r.Split.IOWait+r.Split.Other, 1e-9), r.prefetchReport.line(), r.draftReport.line())
 }
 
 // details are the figures one a line, in ollama's words.

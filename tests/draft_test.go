@@ -1,0 +1,140 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/epq-uring/epq-uring/engine"
+)
+
+// answers lets an engine answer requests, all at once or one after the other.
+func answers(t *testing.T, o engine.Options, together bool, rs ...engine.Request) []engine.Result {
+	t.Helper()
+	e, err := engine.Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	out := make([]engine.Result, len(rs))
+	ask := func(i int) {
+		var err error
+		if out[i], err = e.Generate(context.Background(), rs[i], nil); err != nil {
+			t.Error(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range rs {
+		if together {
+			wg.Go(func() { ask(i) })
+		} else {
+			ask(i)
+		}
+	}
+	wg.Wait()
+	return out
+}
+
+// sameAnswers wants the tokens, texts and log-probabilities of two runs to be the same, and returns how many tokens the second drafted and how
+// many of those were right.
+func sameAnswers(t *testing.T, name string, want, got []engine.Result) (drafted, accepted int) {
+	t.Helper()
+	for i := range want {
+		if !slices.Equal(got[i].Tokens, want[i].Tokens) || got[i].Text != want[i].Text || got[i].Finish != want[i].Finish || got[i].StopString != want[i].StopString {
+			t.Errorf("%s, request %d: %v %q (%s), without drafts %v %q (%s)", name, i, got[i].Tokens, got[i].Text, got[i].Finish, want[i].Tokens, want[i].Text, want[i].Finish)
+		}
+		if want[i].Drafted > 0 {
+			t.Errorf("%s: drafted without being asked to", name)
+		}
+		drafted, accepted = drafted+got[i].Drafted, accepted+got[i].Accepted
+	}
+	return drafted, accepted
+}
+
+// draftOptions never draft.
+func draftOptions(c *goldenCase) engine.Options {
+	return engine.Options{Model: c.path(), RAM: "min", Context: 96, UBatch: 32, NoTokenizer: true, MTP: "off", DraftNgram: "off"}
+}
+
+// few makes a sampling choose among some tokens only, so that texts repeat and drafts are right now and then.
+func few(s engine.Sampling, ids ...int32) engine.Sampling {
+	s.LogitBias = map[int32]float32{}
+	for _, id := range ids {
+		s.LogitBias[id] = 50
+	}
+	return s
+}
+
+// draftRequests choose greedily, with a seed, with penalties; the third ends with the context.
+func draftRequests(c *goldenCase) []engine.Request {
+	prompt, ids := slices.Concat(c.Tokens[:9], c.Tokens[:6]), c.Tokens[:4]
+	return []engine.Request{
+		{Tokens: prompt, MaxTokens: 30, Sampling: few(engine.Sampling{}, ids...)},
+		{Tokens: prompt, MaxTokens: 40, Sampling: few(engine.Sampling{Temperature: 1, TopK: 3, TopP: 1, Seed: 3}, ids...)},
+		{Tokens: prompt, MaxTokens: -1, Sampling: few(engine.Sampling{Temperature: 2, TopP: 0.9, RepeatPenalty: 1.1, RepeatLastN: 8, Seed: 4}, ids...)},
+	}
+}
+
+var draftModels = []string{"micro-qwen3moe", "micro-qwen35moe", "tiny-bailingmoe3-qlora-q4k", "micro-bailingmoe3", "micro-deepseek2-glm", "micro-gpt-oss"}
+
+// Drafting changes no token: greedy, sampled with a seed, with penalties, alone and beside other sessions, to the end of the context, and in a
+// request that goes on from what an earlier one left in the caches.
+func TestDraftsChangeNothing(t *testing.T) {
+	for _, model := range draftModels {
+		t.Run(model, func(t *testing.T) {
+			c := loadGolden(t, model)
+			off := draftOptions(c)
+			off.Parallel = 3
+			rs := draftRequests(c)
+			want := answers(t, off, false, rs...)
+			again := rs[0]
+			again.Tokens = slices.Concat(again.Tokens, want[0].Tokens, c.Tokens[:2])
+			rs, want = append(rs, again), append(want, answers(t, off, false, again)...)
+			for _, together := range []bool{false, true} {
+				on := off
+				on.DraftNgram = "on"
+				drafted, accepted := sameAnswers(t, fmt.Sprint("n-gram, together ", together), want, answers(t, on, together, rs...))
+				t.Logf("together %v: drafted %d, accepted %d", together, drafted, accepted)
+				if accepted == 0 || accepted == drafted {
+					t.Errorf("drafted %d, accepted %d: rejection or acceptance was not tried", drafted, accepted)
+				}
+			}
+		})
+	}
+}
+
+// Stop strings and the number of tokens cut an answer in the middle of what a draft won, and the next request goes on from there.
+func TestDraftsStop(t *testing.T) {
+	off := engine.Options{Model: demoModel, RAM: "min", Context: 128, UBatch: 32, DraftNgram: "off", MTP: "off"}
+	on := off
+	on.DraftNgram = "on"
+	e, err := engine.Open(context.Background(), off)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := e.EncodeText("The fox and the bear said: I am the fox")
+	if err := errors.Join(err, e.Close()); err != nil {
+		t.Fatal(err)
+	}
+	plain := engine.Request{Tokens: ids, MaxTokens: 40, IgnoreEOS: true, Logprobs: true, Sampling: few(engine.Sampling{Temperature: 1, TopK: 3, TopP: 1, Seed: 7}, ids[1:4]...)}
+	whole := answers(t, off, false, plain)[0].Text
+	var rs []engine.Request
+	for i := 3; i < len(whole)-6; i += 9 {
+		r := plain
+		r.Stop = []string{whole[i : i+6]}
+		rs = append(rs, r)
+	}
+	for n := 1; n < 20; n += 3 {
+		r := plain
+		r.MaxTokens = n
+		rs = append(rs, r)
+	}
+	drafted, accepted := sameAnswers(t, "stops", answers(t, off, false, rs...), answers(t, on, false, rs...))
+	t.Logf("%q: %d requests: drafted %d, accepted %d", whole, len(rs), drafted, accepted)
+	if accepted == 0 {
+		t.Error("no draft was right")
+	}
+}
