@@ -1,19 +1,16 @@
 #!/usr/bin/env python3
-"""epq-uring beside other engines: N interleaved rounds on one machine, all in the same memory cgroup or all in RAM.
+"""epq-uring beside other engines: N interleaved rounds on one machine, all in the same memory cgroup (in-ram.py: all in RAM).
 
     EPQ_BIN=bin/epq-uring LLAMA_COMPLETION=... IK_CLI=... BMOE_CLI=... bench/peers.py -m MODEL.gguf --memory 8GiB
-    EPQ_BIN=bin/epq-uring LLAMA_BENCH=... IK_BENCH=... bench/peers.py -m MODEL.gguf --memory ram --workload bench
 
 An arm takes part when its variable names a binary; its settings can be changed by NAME_ARGS (EPQ_ARGS, LLAMA_ARGS, IK_ARGS, BMOE_ARGS).
     EPQ_BIN            epq-uring
-    LLAMA_COMPLETION   llama-completion of llama.cpp      LLAMA_BENCH   its llama-bench
-    IK_CLI             llama-cli of ik_llama.cpp          IK_BENCH      its llama-bench
-    BMOE_CLI           bmoe-cli of BigMoeOnEdge (workload text only)
+    LLAMA_COMPLETION   llama-completion of llama.cpp
+    IK_CLI             llama-cli of ik_llama.cpp
+    BMOE_CLI           bmoe-cli of BigMoeOnEdge
 
-Workloads
-    text    one prompt of plain English, the same for all, then -n tokens, greedy, the end token ignored: real routes, what paging
-            needs.  With random weights the programs' texts part after a while; each is then measured on its own routes.
-    bench   -p tokens of prompt and -n tokens of decode as llama-bench counts them.  Its tokens are random: fair in RAM only.
+One prompt of plain English, the same for all, then -n tokens, greedy, the end token ignored: real routes, what paging needs.  With
+random weights the programs' texts part after a while; each is then measured on its own routes.
 
 In a group every program starts with the model's pages thrown out of the page cache, because pages that someone outside the group has
 read cost the group nothing.  In RAM the file is read once before each run of a program that maps it.  --read-ahead sets the device's
@@ -58,11 +55,6 @@ def parse_epq(u):
             "mib_token": j["ssd_mib_per_token"], "slots": j["arena_slots"], "backend": j["backend"], "bound_by": j["bound_by"]}
 
 
-def parse_epq_bench(u, wanted):
-    c = json.loads(u.out)["cells"][0]
-    return {wanted: c[wanted + "_tok_s"], "hit": c["hit_rate"], "mib_token": c["ssd_mib_per_token"]}
-
-
 def parse_timings(u):
     """The timing lines of llama.cpp and what descends from it."""
     t = u.err + u.out
@@ -78,14 +70,7 @@ def parse_bmoe(u):
             "hit": (number(r"moe-cache: ([\d.]+)% hit", t) or 0) / 100}
 
 
-def parse_llama_bench(u):
-    out = {}
-    for x in json.loads(u.out[u.out.index("["):]):
-        out["decode" if x["n_gen"] else "prompt"] = x["avg_ts"]
-    return out
-
-
-def text_arms(o):
+def arms_of(o):
     common = ["-m", o.model, "-n", str(o.n), "-t", str(o.threads), "-c", str(o.context), "--temp", "0"]
     completion = common + ["-f", o.prompt_file, "--ignore-eos"]
     ram = ["--ram", str(o.limit)] if o.limit else []
@@ -98,23 +83,6 @@ def text_arms(o):
     if o.limit:
         yield Arm("BigMoeOnEdge", "BMOE_CLI", "BMOE_ARGS", common + ["-p", o.text, "--ubatch", "512", "--moe-stream", "--overlap",
                   "--dense-weights", "anon", "--io-threads", "4", "--cache-mb", cache], parse_bmoe, False)
-
-
-def bench_arms(o):
-    for p in o.prompt_tokens:
-        yield from bench_cell(o, "pp%d" % p, p, 0)
-    if o.n:
-        yield from bench_cell(o, "tg%d" % o.n, 0, o.n)
-
-
-def bench_cell(o, what, p, n):
-    ram = ["--ram", str(o.limit)] if o.limit else []
-    peer = ["-m", o.model, "-p", str(p), "-n", str(n), "-t", str(o.threads), "-r", "1", "-o", "json"]
-    epq = ["bench", "-m", o.model, "-p", str(p or 1), "-n", str(n or 1), "--threads", str(o.threads), "--repeat", "1", "--prefetch", "auto",
-           "--json", "-"] + ram
-    yield Arm("epq-uring " + what, "EPQ_BIN", "EPQ_ARGS", epq, lambda u: parse_epq_bench(u, "prompt" if p else "decode"), False)
-    yield Arm("llama.cpp " + what, "LLAMA_BENCH", "LLAMA_ARGS", peer, parse_llama_bench, True)
-    yield Arm("ik_llama.cpp " + what, "IK_BENCH", "IK_ARGS", peer + ["-rtr", "0" if o.limit else "1"], parse_llama_bench, True)
 
 
 def measure(arm, o, group):
@@ -195,11 +163,9 @@ def options():
     a = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
     a.add_argument("-m", "--model", required=True)
     a.add_argument("--memory", default="8GiB", help="size of the memory cgroup, or 'ram' for none (default 8GiB)")
-    a.add_argument("--workload", choices=("text", "bench"), default="text")
     a.add_argument("--rounds", type=int, default=3)
     a.add_argument("-n", type=int, default=64, help="tokens to decode (default 64)")
-    a.add_argument("-p", dest="prompt_tokens", default="128,512", help="prompt lengths of workload bench (default 128,512)")
-    a.add_argument("-f", dest="prompt", help="file with the prompt of workload text (default: a paragraph of plain English)")
+    a.add_argument("-f", dest="prompt", help="file with the prompt (default: a paragraph of plain English)")
     a.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
     a.add_argument("-c", "--context", type=int, default=2048)
     a.add_argument("--read-ahead", type=int, help="KiB, for the time of the run (needs root); 128 is a good value for programs that use mmap")
@@ -211,7 +177,6 @@ def options():
     a.add_argument("--json", help="write all rows to this file")
     o = a.parse_args()
     o.limit = None if o.memory == "ram" else capped.size(o.memory)
-    o.prompt_tokens = [int(x) for x in o.prompt_tokens.split(",") if int(x)]
     o.text = open(o.prompt).read() if o.prompt else " ".join(TEXT.split())
     if o.rounds < 1:
         a.error("--rounds must be at least 1")
@@ -224,10 +189,9 @@ def main():
         o.prompt_file = os.path.join(tmp, "prompt.txt")
         with open(o.prompt_file, "w") as f:
             f.write(o.text)
-        arms = [a for a in (text_arms if o.workload == "text" else bench_arms)(o) if a.bin and
-                (not o.only or a.name.startswith(tuple(o.only.split(","))))]
+        arms = [a for a in arms_of(o) if a.bin and (not o.only or a.name.startswith(tuple(o.only.split(","))))]
         if not arms:
-            sys.exit("no arm: set EPQ_BIN, LLAMA_COMPLETION, LLAMA_BENCH, IK_CLI, IK_BENCH or BMOE_CLI (see --help)")
+            sys.exit("no arm: set EPQ_BIN, LLAMA_COMPLETION, IK_CLI or BMOE_CLI (see --help)")
         group = capped.Group(o.limit) if o.limit else None
         try:
             with capped.ReadAhead(o.model, o.read_ahead):

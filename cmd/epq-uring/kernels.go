@@ -21,6 +21,7 @@ func kernelsCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "selftest", Usage: "check every format of every set against the plain twin"},
 			&cli.BoolFlag{Name: "bench", Usage: "measure every format: weights per second, one column, by one thread from cache and by all threads from memory, beside what memory gives"},
+			&cli.BoolFlag{Name: "memory", Usage: "measure how fast all threads read memory, nothing else"},
 			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "check this machine on `FILE`: real experts of several layers against a float64 reference"},
 			&cli.StringFlag{Name: "kernels", Usage: "only this set, and choose it", Sources: env("kernels")},
 			pluginFlag(),
@@ -57,6 +58,9 @@ func showKernels(ctx context.Context, c *cli.Command) error {
 	}
 	if c.String("model") != "" {
 		return checkModel(ctx, c)
+	}
+	if c.Bool("memory") {
+		return showMemory(c, chosen)
 	}
 	test, bench := c.Bool("selftest") || c.Bool("bench"), c.Bool("bench")
 	var infos []setInfo
@@ -106,6 +110,28 @@ func examine(s *kernels.Set, info *setInfo) (failed error) {
 		info.Formats[t.String()] = f
 	}
 	return failed
+}
+
+// memoryTime is how long reading memory is measured: a shared machine changes by the second.
+const memoryTime = 2 * time.Second
+
+// showMemory measures what bounds decoding.
+func showMemory(c *cli.Command, s *kernels.Set) (err error) {
+	threads, _ := kernels.DefaultThreads()
+	m, err := kernels.NewStream(s, threads)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	rate, err := m.Read(memoryTime)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return printJSON(c, map[string]any{"threads": threads, "memory_gb_s": rate / 1e9})
+	}
+	fmt.Fprintf(c.Root().Writer, "%d threads read %.1f GB/s from memory (median of %v)\n", threads, rate/1e9, memoryTime)
+	return nil
 }
 
 // measure fills in how fast a set is with the formats it computes rightly.
