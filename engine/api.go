@@ -45,6 +45,7 @@ type Result struct {
 	FirstToken   time.Duration // from the request to the first token
 	Drafted      int           // tokens guessed and verified
 	Accepted     int           // of those, the right ones
+	MTP          string        // what the model's own block of multi-token prediction did
 }
 
 // Kinds of refusals; match with errors.Is.

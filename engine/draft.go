@@ -3,6 +3,8 @@ package engine
 import (
 	"fmt"
 	"time"
+
+	"github.com/epq-uring/epq-uring/model"
 )
 
 // Where drafted tokens come from. Guesses of one source are about equally good: that of the text so far is told apart by
@@ -10,8 +12,11 @@ import (
 const (
 	fromRepeat = 0             // a run of minRepeat tokens occurred before; then one more, ..
 	fromBlock  = repeatSources // the model's own block, one token ahead; then two, ..
-	sources    = fromBlock + mtpMost
+	sources    = fromBlock + MaxMTP
 )
+
+// MaxMTP is the most tokens that the model's own block drafts for a pass.
+const MaxMTP = 4
 
 const (
 	minRepeat     = 2 // tokens that must have occurred before
@@ -19,7 +24,6 @@ const (
 	maxRepeat     = 8 // tokens that are compared at most
 	repeatWindow  = 1 << 15
 	ngramMost     = 8 // tokens drafted from the text
-	mtpMost       = 4 // tokens drafted by the model's own block
 )
 
 // sourcesBefore is how often guesses are taken to be right before an engine has tried any.
@@ -32,6 +36,7 @@ type drafting struct {
 	right   []float64 // of the draft in question
 	stats   DraftStats
 	passed  pass
+	batch   model.Batch // of guesses by the model's own block
 }
 
 // pass is the batch at hand, if all its sequences decode: of each one token and its draft.
@@ -53,11 +58,13 @@ func (s DraftStats) Sub(earlier DraftStats) DraftStats {
 
 // draft is a request's drafting: the tokens that its next pass verifies, and what became of the earlier ones.
 type draft struct {
-	gate    gate
-	beliefs [sources]belief
-	tokens  []int32 // that come after the pending one, if the guess is right
-	source  int     // of the first of them
-	step    time.Duration
+	gate            gate
+	beliefs         [sources]belief
+	tokens          []int32       // that come after the pending one, if the guess is right
+	source          int           // of the first of them
+	want            int           // how many the model's own block is to guess
+	step            time.Duration // that took
+	byBlock, passes int           // passes that it drafted for, and all that it could have
 }
 
 func (d *draft) begin(of *drafting) {
@@ -94,17 +101,21 @@ func (l *loop) propose() {
 	for _, s := range l.sessions {
 		if s.job != nil && room > 0 {
 			s.propose(n, min(room, s.draftRoom()))
-			room -= len(s.draft.tokens)
+			room -= max(len(s.draft.tokens), s.draft.want)
 		}
 	}
-	l.drafting.passed = pass{sequences: n, drafted: l.e.opt.UBatch - n - room}
+	l.predict()
+	l.drafting.passed = pass{sequences: n}
+	for _, s := range l.sessions {
+		l.drafting.passed.drafted += len(s.draft.tokens)
+	}
 }
 
 // decoding is how many sessions decode, 0 where one does anything else. Drafts that were not used are gone.
 func (l *loop) decoding() int {
 	n := 0
 	for _, s := range l.sessions {
-		s.draft.tokens = s.draft.tokens[:0]
+		s.draft.tokens, s.draft.want, s.draft.step = s.draft.tokens[:0], 0, 0
 		if s.job == nil {
 			continue
 		}
@@ -125,25 +136,91 @@ func (s *session) draftRoom() int {
 	return max(n, 0)
 }
 
-// propose drafts at most room tokens for a pass over n sequences, if that is worth it.
+// propose drafts at most room tokens for a pass over n sequences, if that is worth it: from the text, or, by naming how
+// many it wants, from the model's own block.
 func (s *session) propose(n, room int) {
-	d := &s.draft
-	if s.l.e.opt.DraftNgram == Off {
-		return
+	e, d := s.l.e, &s.draft
+	if e.mtp {
+		d.passes++
 	}
+	var best float64
+	if e.opt.DraftNgram == On || e.opt.DraftNgram == Auto && e.opt.mtpTokens == 0 {
+		best = s.repeat(n, min(room, ngramMost))
+	}
+	switch {
+	case !e.mtp || len(d.tokens) > 0 && e.opt.DraftNgram == On:
+	case e.opt.mtpTokens > 0:
+		d.want = min(room, e.opt.mtpTokens)
+	default:
+		k, rate := d.gate.choose(n, s.l.expect(d, fromBlock, min(room, MaxMTP)), s.l.drafting.pace.step.value)
+		if k > 0 && (len(d.tokens) == 0 || rate > best) {
+			d.want, d.tokens = k, d.tokens[:0]
+		}
+	}
+}
+
+// repeat drafts what came after the text's last tokens where they stood before, and returns the rate expected of it.
+func (s *session) repeat(n, room int) (rate float64) {
+	d := &s.draft
 	from, length := s.repeated()
 	if length < minRepeat {
-		return
+		return 0
 	}
-	room = min(room, ngramMost)
-	source := fromRepeat + min(length-minRepeat, repeatSources-1)
+	d.source = fromRepeat + min(length-minRepeat, repeatSources-1)
 	if s.l.e.opt.DraftNgram != On {
-		room, _ = d.gate.choose(n, s.l.expect(d, source, room), 0)
+		room, rate = d.gate.choose(n, s.l.expect(d, d.source, room), 0)
 	}
-	d.source = source
 	for i := range room {
 		d.tokens = append(d.tokens, s.tokenAt(from+i))
 	}
+	return rate
+}
+
+// predict lets the model's own block guess what sessions want of it, one token of each at a time.
+func (l *loop) predict() {
+	for depth := 0; l.predictOne(depth); depth++ {
+	}
+	l.experts.drafted()
+}
+
+// predictOne guesses the token at a depth of all drafts that go on, and says whether there were any. What cannot be guessed
+// is not drafted: whatever is wrong with an expert of that block is no harm to the answer.
+func (l *loop) predictOne(depth int) bool {
+	b := &l.drafting.batch
+	b.Tokens, b.Seqs, b.Pos, b.Rows = b.Tokens[:0], b.Seqs[:0], b.Pos[:0], b.Rows[:0]
+	for _, s := range l.sessions {
+		if s.job != nil && s.draft.want > depth && len(s.draft.tokens) == depth {
+			s.draft.source = fromBlock
+			at := len(s.fed) + depth
+			s.feed(b, s.tokenAt(at), at, true)
+		}
+	}
+	if len(b.Tokens) == 0 {
+		return false
+	}
+	start := time.Now()
+	err := l.model.Predict(b, depth > 0)
+	took := time.Since(start)
+	l.busy += took
+	l.drafting.stats.Time += took
+	if err != nil {
+		return false
+	}
+	each := took / time.Duration(len(b.Tokens))
+	l.drafting.pace.step.add(each.Seconds())
+	for _, q := range b.Seqs {
+		l.sessions[q].draft.step += each
+	}
+	return true
+}
+
+// guess takes the best token of a row that the model's own block made, bias and penalties included.
+func (l *loop) guess(row int32, logits []float32) error {
+	s := l.sessions[l.drafting.batch.Seqs[row]]
+	if id, err := s.sampler.Best(logits); err == nil {
+		s.draft.tokens = append(s.draft.tokens, id)
+	}
+	return nil
 }
 
 // tokenAt is token i of what is fed, pending and drafted.
@@ -181,6 +258,9 @@ func (s *session) verified(accepted int) {
 		return
 	}
 	n := len(d.tokens)
+	if n > 0 && d.source >= fromBlock {
+		d.byBlock++
+	}
 	for i := range min(accepted+1, n) {
 		source := sourceOf(d.source, i)
 		d.beliefs[source].add(i < accepted)
@@ -199,17 +279,14 @@ func (l *loop) measure(took time.Duration) {
 	}
 }
 
-// The words of Options.MTP and Options.DraftNgram.
-const (
-	Auto = "auto" // where it pays
-	On   = "on"   // always
-	Off  = "off"
-)
-
-func draftOption(flag, v string) error {
-	switch v {
-	case Auto, On, Off:
-		return nil
+// mtpNote says what the model's own block did for a request.
+func (s *session) mtpNote() string {
+	e, d := s.l.e, &s.draft
+	switch {
+	case !e.mtp:
+		return e.mtpOff
+	case e.opt.mtpTokens > 0:
+		return fmt.Sprintf("%d tokens, always", e.opt.mtpTokens)
 	}
-	return fmt.Errorf("engine: %s is %q, allowed are auto, on and off: %w", flag, v, ErrOption)
+	return fmt.Sprintf("auto: drafted for %d of %d passes", d.byBlock, d.passes)
 }

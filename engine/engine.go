@@ -34,12 +34,16 @@ type Engine struct {
 	model    *model.Model
 	set      *kernels.Set
 	files    *uring.Files
-	catalog  *expert.Catalog
+	catalog  *expert.Catalog // of the layers in use: main, or whole
+	main     *expert.Catalog // of the main pass
+	whole    *expert.Catalog // and of the block that drafts, if there is one
 	arena    *pager.Arena
 	resident *resident
 	blocks   []*mem.Block
 	image    mem.Image
 	history  []uint32 // what the prefetcher learns in; nil: it learns nothing
+	mtp      bool     // the file's own block drafts
+	mtpOff   string   // why it does not
 	drafts   int      // most drafted tokens of a sequence that a pass verifies; 0: none
 	typeK    gguf.Type
 	typeV    gguf.Type
@@ -148,7 +152,11 @@ func (e *Engine) openFiles() error {
 	for i := range align {
 		align[i] = e.files.Align(uring.FileID(i))
 	}
-	e.catalog, err = expert.NewCatalog(e.file, align)
+	if e.main, err = expert.NewCatalog(e.file, align); err != nil {
+		return err
+	}
+	e.catalog = e.main
+	e.whole, err = expert.NewFullCatalog(e.file, align)
 	return err
 }
 

@@ -15,6 +15,7 @@ type experts struct {
 	ahead *prefetch.Prefetcher // nil: nothing is read ahead
 	width int                  // of a hidden state
 
+	main   int // layers of the main pass; what lies behind them drafts, and nothing is read ahead for it
 	layer  int // of the running Use
 	ids    []int32
 	hidden []float32 // of the batch's tokens
@@ -27,9 +28,10 @@ func (x *experts) Use(layer int, ids []int32, group int, fn func([]expert.Ready)
 	if x.rec != nil {
 		x.rec.Use(layer, ids)
 	}
-	if x.ahead != nil {
+	x.layer = layer
+	if x.ahead != nil && layer < x.main {
 		x.ahead.Begin(layer, ids, x.single(), x.Load().Waited)
-		x.layer, x.ids = layer, ids
+		x.ids = ids
 	}
 	return x.Pager.Use(layer, ids, group, fn)
 }
@@ -44,7 +46,11 @@ func (x *experts) Hint(layer int, hidden []float32) {
 }
 
 // started is called by the pager when a Use has handed in its reads: what the next layer needs comes after them.
-func (x *experts) started() { x.guess(x.layer, x.ids) }
+func (x *experts) started() {
+	if x.layer < x.main {
+		x.guess(x.layer, x.ids)
+	}
+}
 
 // single says whether the batch is one token.
 func (x *experts) single() bool { return len(x.hidden) == x.width }
@@ -86,4 +92,11 @@ func (x *experts) token(tokens int, took time.Duration) {
 		return
 	}
 	x.ahead.Token(took, s.WaitTime, int(s.Misses+s.Guess.Late+s.Guess.Useful-s.AskedAgain))
+}
+
+// drafted leaves what drafting read out of the next token's account.
+func (x *experts) drafted() {
+	if x.ahead != nil {
+		x.before = x.Stats()
+	}
 }

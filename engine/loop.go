@@ -91,6 +91,7 @@ func (l *loop) start(memory model.Memory) error {
 	}
 	l.policy = cmp.Or(e.opt.EvictPolicy, pager.DefaultPolicy)
 	l.startWarm()
+	x.main = len(e.main.Layers)
 	x.Pager, x.rec, x.width, x.state.Room = l.pager, e.recorder, e.cfg.Width, make([]int, len(e.catalog.Classes))
 	if x.ahead, err = e.newPrefetcher(l.pager); err != nil {
 		return err
@@ -105,7 +106,7 @@ func (l *loop) start(memory model.Memory) error {
 	for i := range e.opt.Parallel {
 		l.sessions = append(l.sessions, &session{l: l, seq: int32(i)})
 	}
-	l.batch.Emit, l.mapped = l.emit, e.mappedEnds()
+	l.batch.Emit, l.drafting.batch.Emit, l.mapped = l.emit, l.guess, e.mappedEnds()
 	return nil
 }
 

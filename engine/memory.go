@@ -47,7 +47,7 @@ type needs struct {
 
 func (e *Engine) needsOf(context int) (*needs, error) {
 	m, err := model.New(e.file, e.cfg, model.Options{
-		Context: context, UBatch: min(e.opt.UBatch, context), Sequences: e.opt.Parallel, Drafts: e.drafts, LogitRows: e.opt.LogitRows,
+		Context: context, UBatch: min(e.opt.UBatch, context), Sequences: e.opt.Parallel, Drafts: e.drafts, Predict: e.mtp, LogitRows: e.opt.LogitRows,
 		TypeK: e.typeK, TypeV: e.typeV, Threads: e.opt.Threads,
 	})
 	if err != nil {

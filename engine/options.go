@@ -43,7 +43,7 @@ type Options struct {
 	StaleTokens int    // for least_stale; 0: its default
 	Prefetch    string // "auto" (default) or another of prefetch.Modes: what is read before it is asked for
 	Future      Future // of "oracle"
-	MTP         string // "auto" (default), "off", or the number of tokens that the model's own block always drafts
+	MTP         string // "auto" (default), "off", or how many tokens the model's own block of multi-token prediction always drafts
 	DraftNgram  string // "auto" (default), "on" or "off": tokens drafted from the text so far
 	Resident    string // "auto" (default), "mmap", "copy" or "lock": how the weights outside the experts are held
 	// RequestBytes is what requests in progress may take of the Go heap besides a few small ones: bodies, texts, tokens.
@@ -64,7 +64,8 @@ type Options struct {
 	// WrapDevice lets tests put faults and delays between pager and disk.
 	WrapDevice func(uring.Device) uring.Device
 
-	places places
+	places    places
+	mtpTokens int // what MTP says as a number; 0: it is a word
 }
 
 const (
@@ -112,7 +113,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.DraftNgram == "" {
 		o.DraftNgram = Auto
 	}
-	if err := draftOption("--draft-ngram", o.DraftNgram); err != nil {
+	if o.mtpTokens, err = draftOptions(o.MTP, o.DraftNgram); err != nil {
 		return o, err
 	}
 	if o.Resident == "" {

@@ -57,8 +57,8 @@ func budgetsOf(ram string, limits []mem.Limit) ([]budget, error) {
 // makePlan fixes the context, sizes the model and divides the budget.
 func (e *Engine) makePlan() error {
 	e.image = readImage()
-	if e.opt.DraftNgram == On {
-		e.drafts = ngramMost
+	if err := e.orderDrafts(); err != nil {
+		return err
 	}
 	bs, err := e.budgets()
 	if err != nil {
@@ -84,24 +84,6 @@ func (e *Engine) makePlan() error {
 	}
 	e.plan, e.model, e.opt.Context, e.opt.UBatch, e.opt.Resident = p, n.model, context, min(e.opt.UBatch, context), p.Resident
 	return nil
-}
-
-// draftShare is the part of the arena that drafting may cost where nobody asked for it: one in fifty costs about a point
-// of hits.
-const draftShare = 50
-
-// planDrafts makes room for drafting, if that is left to the engine and takes next to nothing from the experts.
-func (e *Engine) planDrafts(bs []budget, context int, p *expert.Plan, n *needs) (*expert.Plan, *needs) {
-	if e.opt.DraftNgram != Auto || bs[0].minimal {
-		return p, n
-	}
-	e.drafts = ngramMost
-	if q, m, err := e.planFor(bs, context); err == nil && q.ArenaBytes >= p.ArenaBytes-p.ArenaBytes/draftShare {
-		q.Minimum = p.Minimum
-		return q, m
-	}
-	e.drafts = 0
-	return p, n
 }
 
 // planFor divides the budget that leaves the experts least; of equals the smallest, of those the first.

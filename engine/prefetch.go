@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -45,7 +46,7 @@ func (e *Engine) historyBytes() int64 {
 	if !e.learns() {
 		return 0
 	}
-	return int64(prefetch.HistoryWords(e.catalog)) * 4
+	return int64(prefetch.HistoryWords(e.main)) * 4
 }
 
 // allocHistory makes the memory that the prefetcher learns in.
@@ -116,8 +117,9 @@ func (e *Engine) newPrefetcher(arena prefetch.Arena) (*prefetch.Prefetcher, erro
 		if o.Future, err = e.opt.Future(e.catalog); err != nil {
 			return nil, err
 		}
+		o.Future = slices.DeleteFunc(o.Future, func(u prefetch.Use) bool { return int(u.Layer) >= len(e.main.Layers) })
 	}
-	return prefetch.New(e.catalog, o)
+	return prefetch.New(e.catalog.First(len(e.main.Layers)), o)
 }
 
 // Future reads the uses of a recorded run of the model of cat, for Options.Prefetch "oracle".

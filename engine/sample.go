@@ -159,6 +159,15 @@ func (s *Sampler) Next(logits []float32) (int32, error) {
 	return id, err
 }
 
+// Best is the token that Next would choose from a row at temperature 0. It draws nothing: what Next chooses later is the same
+// with and without it. The error is of kind ErrNaN.
+func (s *Sampler) Best(logits []float32) (int32, error) {
+	s.change(logits)
+	best, err := largest(logits)
+	s.restore(logits)
+	return best.id, err
+}
+
 func (s *Sampler) choose(logits []float32) (int32, error) {
 	if s.set.Temperature == 0 || s.set.TopK == 1 {
 		best, err := largest(logits)

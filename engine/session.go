@@ -255,7 +255,7 @@ func (s *session) finish(how string, err error) {
 	if s.job == nil {
 		return
 	}
-	s.result.Finish = how
+	s.result.Finish, s.result.MTP = how, s.mtpNote()
 	j := s.job
 	s.job, s.sampler, s.decoder, s.stopper = nil, nil, nil, nil
 	s.pending = s.pending[:0]

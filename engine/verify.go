@@ -117,7 +117,7 @@ func (e *Engine) openSums() (*sums, error) {
 	if !e.opt.Verify {
 		return nil, nil
 	}
-	s := newSums(e.file, e.catalog, e.opt.Sums)
+	s := newSums(e.file, e.whole, e.opt.Sums)
 	err := s.load()
 	switch n := s.missing(); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -169,7 +169,7 @@ func Verify(ctx context.Context, o VerifyOptions) (VerifyResult, error) {
 		return VerifyResult{}, errors.Join(err, e.release())
 	}
 	defer func() { _ = e.release() }() // only read
-	v := &verifier{files: e.files, cat: e.catalog, sums: newSums(e.file, e.catalog, o.Sums), progress: o.Progress, result: VerifyResult{Experts: e.catalog.Experts(), Bad: []BadSlice{}}}
+	v := &verifier{files: e.files, cat: e.whole, sums: newSums(e.file, e.whole, o.Sums), progress: o.Progress, result: VerifyResult{Experts: e.whole.Experts(), Bad: []BadSlice{}}}
 	if err := v.sums.load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return VerifyResult{}, err
 	}

@@ -60,7 +60,7 @@ func (e *Engine) newWarm() (*warmFile, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256([]byte(at))
-	w := &warmFile{path: filepath.Join(e.opt.WarmDir, "warm-"+hex.EncodeToString(sum[:8])), rates: make([]float32, e.catalog.Experts())}
+	w := &warmFile{path: filepath.Join(e.opt.WarmDir, "warm-"+hex.EncodeToString(sum[:8])), rates: make([]float32, e.whole.Experts())}
 	w.id, err = identify(e.file).dated(e.file)
 	return w, err
 }
@@ -102,7 +102,7 @@ func (w *warmFile) add(counts []int32, batches int64) {
 // hot lists the experts that were ever used, the most used first, as many as there are slots.
 func (w *warmFile) hot(e *Engine) []expert.Guess {
 	var list []expert.Guess
-	for i, r := range w.rates {
+	for i, r := range w.rates[:e.catalog.Experts()] {
 		if r > 0 {
 			list = append(list, expert.Guess{Key: e.catalog.KeyAt(i), P: r})
 		}

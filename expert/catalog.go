@@ -180,6 +180,13 @@ func (c *Catalog) classify(sizes []layerSize) {
 	}
 }
 
+// First is the catalog of the first n layers, with the same classes of slots.
+func (c *Catalog) First(n int) *Catalog {
+	d := *c
+	d.Layers, d.base = c.Layers[:n:n], c.base[:n+1:n+1]
+	return &d
+}
+
 // Shards returns what Build was given: the paths of the shards and the alignment of reads from each.
 func (c *Catalog) Shards() (paths []string, align []int) { return c.shards, c.align }
 

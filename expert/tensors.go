@@ -22,7 +22,12 @@ const (
 // the multi-token prediction part are left out: the last nextn_predict_layers of block_count, where the file has them.
 // align[i] is the alignment of reads from f.Shards[i]. A model without routed experts is ErrNoExperts; tensors that
 // contradict each other or the metadata are ErrLayout.
-func NewCatalog(f *gguf.File, align []int) (*Catalog, error) {
+func NewCatalog(f *gguf.File, align []int) (*Catalog, error) { return newCatalog(f, align, false) }
+
+// NewFullCatalog is NewCatalog with the first block of the multi-token prediction part, if there is one, as the last layer.
+func NewFullCatalog(f *gguf.File, align []int) (*Catalog, error) { return newCatalog(f, align, true) }
+
+func newCatalog(f *gguf.File, align []int, predict bool) (*Catalog, error) {
 	h, err := readHyper(f)
 	if err != nil {
 		return nil, err
@@ -30,7 +35,10 @@ func NewCatalog(f *gguf.File, align []int) (*Catalog, error) {
 	var layers []Layer
 	for _, block := range expertBlocks(f) {
 		if h.predicts(f, block) {
-			continue
+			if !predict {
+				continue
+			}
+			predict = false
 		}
 		l, err := newLayer(f, block, h)
 		if err != nil {

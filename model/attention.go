@@ -29,21 +29,15 @@ func (m *Model) attention(l *layer, b *Batch) {
 
 // headTask norms and turns the heads of one token a unit and stores its keys and values.
 type headTask struct {
-	m *Model
-	l *layer
-	b *Batch
+	m        *Model
+	l        *layer
+	b        *Batch
+	keysOnly bool // there are no queries
 }
 
 func (t *headTask) Do(_, i int) {
 	m, s, c, l := t.m, &t.m.s, t.m.Config, t.l
-	seq, pos := t.b.Seqs[i], int(t.b.Pos[i])
 	cos, sin := s.turns(c, i)
-	qs, ks, vs := s.qRaw[i*l.q.Rows:][:l.q.Rows], s.k[i*l.k.Rows:][:l.k.Rows], s.v[i*l.v.Rows:][:l.v.Rows]
-	if l.qBias != nil {
-		m.set.Add(qs, l.qBias)
-		m.set.Add(ks, l.kBias)
-		m.set.Add(vs, l.vBias)
-	}
 	turn := func(to, from, norm []float32) {
 		if norm != nil {
 			m.set.RMSNorm(to, from, norm, c.Eps)
@@ -52,14 +46,32 @@ func (t *headTask) Do(_, i int) {
 		}
 		m.set.Rope(to, cos, sin, kernels.Half)
 	}
+	t.keys(i, turn)
+	if t.keysOnly {
+		return
+	}
+	qs := s.qRaw[i*l.q.Rows:][:l.q.Rows]
+	if l.qBias != nil {
+		m.set.Add(qs, l.qBias)
+	}
 	stride := l.q.Rows / c.Heads // twice the head where the gate stands beside it
 	for h := range c.Heads {
 		turn(s.q[(i*c.Heads+h)*c.KeyDim:][:c.KeyDim], qs[h*stride:][:c.KeyDim], l.qNorm)
 	}
+}
+
+// keys turns and stores what token i caches.
+func (t *headTask) keys(i int, turn func(to, from, norm []float32)) {
+	m, s, c, l, st := t.m, &t.m.s, t.m.Config, t.l, t.m.state
+	seq, pos := t.b.Seqs[i], int(t.b.Pos[i])
+	ks, vs := s.k[i*l.k.Rows:][:l.k.Rows], s.v[i*l.v.Rows:][:l.v.Rows]
+	if l.kBias != nil {
+		m.set.Add(ks, l.kBias)
+		m.set.Add(vs, l.vBias)
+	}
 	for g := range c.KVHeads {
 		k := ks[g*c.KeyDim:][:c.KeyDim]
 		turn(k, k, l.kNorm)
-		st := m.state
 		m.set.StoreKV(st.key(seq, l.cache, g)[pos*st.rowK:(pos+1)*st.rowK], k, st.typeK)
 		m.set.StoreKV(st.value(seq, l.cache, g)[pos*st.rowV:(pos+1)*st.rowV], vs[g*c.ValueDim:][:c.ValueDim], st.typeV)
 	}

@@ -14,7 +14,8 @@ var ErrHyperparameter = errors.New("hyperparameter")
 // Config holds a model's hyper-parameters, checked: nothing is sized by a number that is not in here.
 type Config struct {
 	Arch    string
-	Blocks  int // of the main pass; multi-token-prediction blocks are left out
+	Blocks  int // of the main pass
+	Predict int // multi-token-prediction blocks behind them; the first can draft (predict.go)
 	Width   int // n, the embedding length
 	Context int // tokens the model was made for
 	Eps     float32
@@ -125,8 +126,9 @@ func (r *reader) flag(key string, def bool) bool {
 	return def
 }
 
-// limits reads an optional limit per block: numbers from 0 on, 0 for none.
-func (r *reader) limits(key string, blocks int) []float32 {
+// limits reads an optional limit per block, which those that predict may lack: numbers from 0 on, 0 for none.
+func (r *reader) limits(key string, c *Config) []float32 {
+	blocks := c.Blocks
 	v, ok, err := r.f.Floats(r.prefix + key)
 	switch {
 	case err != nil:
@@ -138,8 +140,8 @@ func (r *reader) limits(key string, blocks int) []float32 {
 		r.fail(key, "has %d entries, the main pass has %d blocks", len(v), blocks)
 		return nil
 	}
-	l := make([]float32, blocks)
-	for i := range l {
+	l := make([]float32, blocks+c.Predict)
+	for i := range min(len(l), len(v)) {
 		if !(v[i] >= 0 && v[i] <= math.MaxFloat32) {
 			r.fail(key, "holds %g for block %d, allowed is 0 (none) and above", v[i], i)
 			return nil
@@ -201,6 +203,7 @@ func (r *reader) blocks(c *Config) {
 	if _, found := r.f.Tensor(fmt.Sprintf("blk.%d.nextn.eh_proj.weight", c.Blocks)); c.Blocks < n && !found {
 		c.Blocks = n
 	}
+	c.Predict = n - c.Blocks
 }
 
 // heads reads grouped-query attention.
@@ -267,8 +270,8 @@ func (r *reader) experts(c *Config, spec Spec) {
 		c.ExpertWeightScale = 1
 	}
 	r.groups(c)
-	c.ExpertLimits = r.limits("swiglu_clamp_exp", c.Blocks)
-	c.SharedLimits = r.limits("swiglu_clamp_shexp", c.Blocks)
+	c.ExpertLimits = r.limits("swiglu_clamp_exp", c)
+	c.SharedLimits = r.limits("swiglu_clamp_shexp", c)
 }
 
 // groups reads group-limited routing: absent keys and one group mean none.

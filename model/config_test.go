@@ -52,7 +52,7 @@ var lingKeys = map[string]any{
 	ling + "swiglu_clamp_exp": []float32{0, 0, 1.5, 0},
 }
 
-const prediction = "blk.3.nextn.eh_proj.weight"
+const ehProj = "blk.3.nextn.eh_proj.weight"
 
 // What a model of the family cannot be is refused by key, with the value and what is allowed.
 func TestLingHyperparameters(t *testing.T) {
@@ -80,18 +80,18 @@ func TestLingHyperparameters(t *testing.T) {
 		{"rope.scaling.type", "longrope", "linear, yarn and none"},
 		{"attention.temperature_scale", float32(0.1), "not supported"},
 	} {
-		_, err := ReadConfig(header(t, lingKeys, map[string]any{ling + c.key: c.value}, prediction))
+		_, err := ReadConfig(header(t, lingKeys, map[string]any{ling + c.key: c.value}, ehProj))
 		if !errors.Is(err, ErrHyperparameter) || !strings.Contains(err.Error(), ling) || !strings.Contains(err.Error(), c.say) {
 			t.Errorf("%s = %v: %v", c.key, c.value, err)
 		}
 	}
-	c, err := ReadConfig(header(t, lingKeys, nil, prediction))
+	c, err := ReadConfig(header(t, lingKeys, nil, ehProj))
 	if err != nil || c.Blocks != 3 || c.KeyDim != 32 || c.ValueDim != 24 || c.SharedWidth != 16 || c.ExpertLimits[2] != 1.5 || len(c.Warnings) > 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
 
-// A key that promises a block of prediction where none is does not hide the last real block.
+// A key that promises a block of ehProj where none is does not hide the last real block.
 func TestStalePrediction(t *testing.T) {
 	if c, err := ReadConfig(header(t, lingKeys, nil)); err != nil || c.Blocks != 4 {
 		t.Errorf("%d blocks, %v", c.Blocks, err)
@@ -157,7 +157,7 @@ func TestScaledRope(t *testing.T) {
 		for k, v := range changes {
 			keys[ling+"rope."+k] = v
 		}
-		c, err := ReadConfig(header(t, lingKeys, keys, prediction))
+		c, err := ReadConfig(header(t, lingKeys, keys, ehProj))
 		if err != nil {
 			t.Fatal(err)
 		}

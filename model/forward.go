@@ -15,17 +15,26 @@ func (m *Model) Forward(b *Batch) error {
 	n := len(b.Tokens)
 	m.experts.Hint(-1, m.s.x[:n*m.Config.Width])
 	for i := range m.layers {
-		l := &m.layers[i]
-		m.tasks.norm = normTask{m: m, weight: l.attnNorm}
-		m.pool.Run(&m.tasks.norm, n)
-		m.mix(l, b)
-		m.tasks.norm = normTask{m: m, weight: l.ffnNorm, add: m.s.half, bias: l.bias, sw: l.sharedSwitch}
-		m.pool.Run(&m.tasks.norm, n)
-		if err := m.feedForward(l, b); err != nil {
+		if err := m.layer(&m.layers[i], b); err != nil {
 			return err
 		}
 	}
-	return m.head(b)
+	if err := m.head(b, m.norm, &m.output); err != nil || m.prediction == nil {
+		return err
+	}
+	m.follow(b)
+	return nil
+}
+
+// layer takes the residual stream through one block.
+func (m *Model) layer(l *layer, b *Batch) error {
+	n := len(b.Tokens)
+	m.tasks.norm = normTask{m: m, weight: l.attnNorm}
+	m.pool.Run(&m.tasks.norm, n)
+	m.mix(l, b)
+	m.tasks.norm = normTask{m: m, weight: l.ffnNorm, add: m.s.half, bias: l.bias, sw: l.sharedSwitch}
+	m.pool.Run(&m.tasks.norm, n)
+	return m.feedForward(l, b)
 }
 
 // mix is the first half of a layer.
@@ -49,8 +58,15 @@ func (m *Model) embedding(b *Batch) {
 		row := m.embed.Data[int(id)*m.embed.RowBytes:][:m.embed.RowBytes]
 		// The type was checked when the tensor was bound.
 		_ = m.set.Dequantize(m.embed.Type, s.x[i*c.Width:(i+1)*c.Width], row)
-		cos, sin := s.turns(c, i)
-		c.Rope.table(cos, sin, int(b.Pos[i]))
+	}
+	m.rotations(b)
+}
+
+// rotations tables the turns of the batch's positions.
+func (m *Model) rotations(b *Batch) {
+	for i, pos := range b.Pos {
+		cos, sin := m.s.turns(m.Config, i)
+		m.Config.Rope.table(cos, sin, int(pos))
 	}
 }
 
@@ -61,17 +77,17 @@ func (s *scratch) turns(c Config, i int) (cos, sin []float32) {
 }
 
 // head turns the wanted rows into logits, as many at a time as there is room for.
-func (m *Model) head(b *Batch) error {
+func (m *Model) head(b *Batch, norm []float32, output *kernels.Matrix) error {
 	n, s := m.Config.Width, &m.s
 	for rows := b.Rows; len(rows) > 0; {
 		k := min(len(rows), m.opt.LogitRows)
 		for i, r := range rows[:k] {
 			a := s.a[i*n : (i+1)*n]
-			m.set.RMSNorm(a, s.x[int(r)*n:int(r+1)*n], m.norm, m.Config.Eps)
+			m.set.RMSNorm(a, s.x[int(r)*n:int(r+1)*n], norm, m.Config.Eps)
 			m.set.Quantize(s.in, i, a)
 		}
-		m.gather(s.inPanel, s.in, nil, k, forms(&m.output))
-		m.multiply(k, product{w: &m.output, in: s.inPanel, y: s.logits, ldy: m.Vocab()})
+		m.gather(s.inPanel, s.in, nil, k, forms(output))
+		m.multiply(k, product{w: output, in: s.inPanel, y: s.logits, ldy: m.Vocab()})
 		for i, r := range rows[:k] {
 			if err := b.Emit(r, s.logits[i*m.Vocab():(i+1)*m.Vocab()]); err != nil {
 				return err
@@ -245,11 +261,14 @@ type tasks struct {
 	gate     gateUpTask
 	sum      sumTask
 	moe      moeRun
+	pair     pairTask
+	final    finalTask
 }
 
 func (t *tasks) bind(m *Model) {
 	t.mul.m, t.pack.m = m, m
 	t.delta.m, t.kda.m, t.heads.m, t.turn.m, t.walks.m, t.join.m = m, m, m, m, m, m
 	t.route.m, t.gate.m, t.sum.m, t.moe.m = m, m, m, m
+	t.pair.m, t.final.m = m, m
 	t.moe.ready = t.moe.compute
 }

@@ -56,9 +56,10 @@ func (m *Model) latentInputs(l *layer, n int) {
 
 // turnTask norms one token's compressed key, turns what turns and stores the key.
 type turnTask struct {
-	m *Model
-	l *layer
-	b *Batch
+	m        *Model
+	l        *layer
+	b        *Batch
+	keysOnly bool // there are no queries
 }
 
 func (t *turnTask) Do(_, i int) {
@@ -66,6 +67,9 @@ func (t *turnTask) Do(_, i int) {
 	cos, sin := s.turns(c, i)
 	head := c.Latent.Nope + c.Rope.Dim
 	for h := range c.Heads {
+		if t.keysOnly {
+			break
+		}
 		m.set.Rope(s.qRaw[(i*c.Heads+h)*head+c.Latent.Nope:][:c.Rope.Dim], cos, sin, kernels.Adjacent)
 	}
 	k := s.k[i*c.KeyDim : (i+1)*c.KeyDim]

@@ -20,6 +20,7 @@ type Options struct {
 	UBatch    int       // most tokens of one Forward
 	Sequences int       // sequences side by side
 	Drafts    int       // most drafted tokens of a sequence that one batch verifies; 0: none
+	Predict   bool      // drafts with the file's block of multi-token prediction (Predict)
 	LogitRows int       // most rows of logits kept at a time; 0: one per sequence, and the drafts of one
 	TypeK     gguf.Type // of the KV cache: F16, F32 or Q8_0
 	TypeV     gguf.Type
@@ -39,6 +40,8 @@ type Model struct {
 	norm   []float32
 	state  *state
 	rewind rewind
+
+	prediction *prediction // nil: none
 
 	set     *kernels.Set
 	pool    *kernels.Pool
@@ -72,6 +75,7 @@ func New(f *gguf.File, c Config, opt Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	opt.Predict = opt.Predict && c.Predict > 0
 	opt.Drafts = min(opt.Drafts, opt.UBatch-1)
 	if opt.LogitRows == 0 {
 		opt.LogitRows = opt.Sequences + opt.Drafts
@@ -82,7 +86,7 @@ func New(f *gguf.File, c Config, opt Options) (*Model, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	m.state, err = newState(c, m.layers, opt)
+	m.state, err = newState(c, m.allLayers(), opt)
 	return m, err
 }
 
@@ -90,7 +94,7 @@ func New(f *gguf.File, c Config, opt Options) (*Model, error) {
 func (m *Model) Sizes() Sizes {
 	var kv, recurrent, drafts, vectors, buffers space
 	b := &binder{f: m.f, mem: &vectors}
-	(&Model{Config: m.Config, spec: m.spec}).bind(b)
+	(&Model{Config: m.Config, spec: m.spec, opt: m.opt}).bind(b)
 	st := *m.state
 	st.divide(&kv, &recurrent, m.opt.Sequences)
 	(&rewind{}).divide(&drafts, m)
@@ -103,7 +107,7 @@ func (m *Model) Sizes() Sizes {
 // Resident returns the tensors outside the experts that a forward pass reads, in the order a token reads them.
 func (m *Model) Resident() []gguf.Tensor {
 	b := &binder{f: m.f, mem: &space{}}
-	(&Model{Config: m.Config, spec: m.spec}).bind(b)
+	(&Model{Config: m.Config, spec: m.spec, opt: m.opt}).bind(b)
 	return b.resident
 }
 
@@ -129,12 +133,15 @@ func (m *Model) bind(b *binder) {
 		vocab = int(t.Dims[1])
 	}
 	m.embed = b.matrix("token_embd.weight", c.Width, vocab)
-	m.layers = b.layers(m.spec, c)
+	m.layers = b.layers(m.spec, c, m.opt.Predict)
 	m.norm = b.vector("output_norm.weight", c.Width)
 	if _, ok := b.f.Tensor("output.weight"); ok {
 		m.output = b.matrix("output.weight", c.Width, vocab)
 	} else {
 		m.output = m.embed
+	}
+	if m.opt.Predict && b.err == nil {
+		m.bindPrediction(b, vocab)
 	}
 }
 
@@ -153,7 +160,10 @@ func (m *Model) MoELayers() int {
 }
 
 // Reset forgets everything of a sequence; its next token has position 0.
-func (m *Model) Reset(seq int32) { m.state.reset(seq) }
+func (m *Model) Reset(seq int32) {
+	m.state.reset(seq)
+	m.s.predict.keepRows(seq, 0)
+}
 
 // Recurrent reports whether the model has state that cannot be cut back to an earlier position.
 func (m *Model) Recurrent() bool { return m.state.recurrents > 0 }

@@ -44,7 +44,7 @@ func newInMemory(t testing.TB, f *gguf.File) *inMemory {
 		}
 		m.data = append(m.data, data)
 	}
-	for i := range 16 {
+	for i := range 16 { // those that predict come last, as in a catalog
 		var l [3]gguf.Tensor
 		routed := false
 		for j, part := range []string{"gate", "up", "down"} {

@@ -61,7 +61,7 @@ func (m *Model) chooseExperts(l *layer, b *Batch) error {
 		return fmt.Errorf("%w: its router's scores, from weights or activations that overflowed; check the file",
 			tokenErrorKind(l, b, bad, ErrNotFinite))
 	}
-	if m.Observer != nil || m.Force != nil {
+	if (m.Observer != nil || m.Force != nil) && l.block < m.Config.Blocks {
 		m.observe(l, b)
 	}
 	return nil

@@ -102,6 +102,9 @@ func (m *Model) Rewind(seq int32, keep int) {
 	r, s, t := &m.rewind, &m.s, &m.tasks
 	n := r.tokens[seq]
 	r.tokens[seq] = 0
+	if keep < n {
+		m.s.predict.keepRows(seq, keep)
+	}
 	if keep >= n || m.state.recurrents == 0 {
 		return
 	}

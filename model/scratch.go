@@ -59,6 +59,8 @@ type scratch struct {
 	foreseenActs   *kernels.Acts // a column per layer
 	foreseenIn     [ForeseeLayers]*kernels.Panel
 
+	predict predictScratch
+
 	workers []workerScratch
 	logits  []float32 // [LogitRows][vocab]
 }
@@ -134,8 +136,12 @@ type inputs struct{ in, o, y, hidden, shared, dense, qRank, nope, latent kernels
 
 func (m *Model) inputs() inputs {
 	f := inputs{in: forms(&m.output)}
-	for i := range m.layers {
-		l := &m.layers[i]
+	if p := m.prediction; p != nil {
+		f.in |= forms(p.output)
+	}
+	all := m.allLayers()
+	for i := range all {
+		l := &all[i]
 		f.in |= forms(&l.k, &l.v, &l.qA, &l.kvA, &l.gate, &l.qkv, &l.z, &l.alpha, &l.beta, &l.router, &l.sharedGate, &l.sharedUp)
 		if l.qA.Rows > 0 {
 			f.qRank |= forms(&l.q)
@@ -177,6 +183,7 @@ func (s *scratch) divide(mem *space, m *Model) {
 		func() { s.dense = mem.beside(T, c.DenseWidth, f.dense) })
 	s.divideForeseen(mem, c, f.in)
 	s.logits = mem.floats(m.opt.LogitRows * m.Vocab())
+	s.predict.divide(mem, m)
 	s.workers = make([]workerScratch, m.opt.Threads)
 	for i := range s.workers {
 		s.workers[i].divide(mem, m, f)

@@ -184,46 +184,56 @@ func (b *binder) biases(spec Spec, name string, dims ...int) []float32 {
 	return b.vector(name, dims...)
 }
 
-func (b *binder) layers(spec Spec, c Config) []layer {
-	ls := make([]layer, c.Blocks)
-	caches, recurrents, routed := 0, 0, 0
+// counts number the layers of each kind as they are bound.
+type counts struct{ caches, recurrents, routed int }
+
+// layers binds the blocks of the main pass and, after them, the one that drafts, where predict says so.
+func (b *binder) layers(spec Spec, c Config, predict bool) []layer {
+	n := c.Blocks
+	if predict {
+		n++
+	}
+	ls := make([]layer, n)
+	var seen counts
 	for i := range ls {
-		l := &ls[i]
-		l.block = i
-		name := func(s string) string { return fmt.Sprintf("blk.%d.%s", i, s) }
-		for _, r := range spec.Mixers {
-			if _, ok := b.f.Tensor(name(r.Tensor)); ok || r.Tensor == "" {
-				l.mixer = r.Mixer
-				break
-			}
-		}
-		l.attnNorm = b.vector(name("attn_norm.weight"), c.Width)
-		l.cache, l.recurrent = caches, recurrents
-		if l.mixer.recurrent() {
-			recurrents++
-		} else {
-			caches++
-		}
-		switch l.mixer {
-		case DeltaNet:
-			b.deltaNet(l, c, name)
-		case KDA:
-			b.kda(l, c, name)
-		case MLA:
-			b.latent(l, c, name)
-		default:
-			b.attention(l, spec, c, name)
-		}
-		l.moe = routed
-		b.feedForward(l, spec, c, name)
-		if l.moe >= 0 {
-			routed++
-		}
-		if b.err != nil {
+		ls[i].block = i
+		if b.layer(&ls[i], spec, c, &seen); b.err != nil {
 			return nil
 		}
 	}
 	return ls
+}
+
+func (b *binder) layer(l *layer, spec Spec, c Config, seen *counts) {
+	name := func(s string) string { return fmt.Sprintf("blk.%d.%s", l.block, s) }
+	for _, r := range spec.Mixers {
+		if _, ok := b.f.Tensor(name(r.Tensor)); ok || r.Tensor == "" {
+			l.mixer = r.Mixer
+			break
+		}
+	}
+	l.attnNorm = b.vector(name("attn_norm.weight"), c.Width)
+	l.cache, l.recurrent = seen.caches, seen.recurrents
+	if l.mixer.recurrent() {
+		seen.recurrents++
+	} else {
+		seen.caches++
+	}
+	switch l.mixer {
+	case DeltaNet:
+		b.deltaNet(l, c, name)
+	case KDA:
+		b.kda(l, c, name)
+	case MLA:
+		b.latent(l, c, name)
+	default:
+		b.attention(l, spec, c, name)
+	}
+	l.moe = seen.routed
+	b.feedForward(l, spec, c, name)
+	if l.moe >= 0 {
+		seen.routed++
+	}
 }
 
 func (b *binder) attention(l *layer, spec Spec, c Config, name func(string) string) {

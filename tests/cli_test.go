@@ -170,7 +170,7 @@ func TestRefusals(t *testing.T) {
 		{"run --prefetch router=x x", 2, "oracle=FILE"},
 		{"run --prefetch oracle x", 2, "record it with --trace FILE"},
 		{"run --prefetch oracle=/nosuch/trace x", 1, "/nosuch/trace"},
-		{"run --mtp 3 x", 2, "not available"},
+		{"run --mtp 9 x", 2, "up to 4"},
 		{"run --draft-ngram yes x", 2, "auto, on and off"},
 		{"plan --numa nosuch", 2, "interleave, bind and off"},
 		{"plan --kernel-plugin none.so", 1, "none.so"},

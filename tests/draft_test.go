@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -54,6 +55,14 @@ func sameAnswers(t *testing.T, name string, want, got []engine.Result) (drafted,
 	return drafted, accepted
 }
 
+// draftCase is a golden case; that with the block of multi-token prediction is the stored one otherwise.
+func draftCase(t *testing.T, model string) *goldenCase {
+	t.Helper()
+	c := loadGolden(t, strings.TrimSuffix(model, "-mtp"))
+	c.Model = strings.Replace(c.Model, c.Name, model, 1)
+	return c
+}
+
 // draftOptions never draft.
 func draftOptions(c *goldenCase) engine.Options {
 	return engine.Options{Model: c.path(), RAM: "min", Context: 96, UBatch: 32, NoTokenizer: true, MTP: "off", DraftNgram: "off"}
@@ -78,14 +87,26 @@ func draftRequests(c *goldenCase) []engine.Request {
 	}
 }
 
-var draftModels = []string{"micro-qwen3moe", "micro-qwen35moe", "tiny-bailingmoe3-qlora-q4k", "micro-bailingmoe3", "micro-deepseek2-glm", "micro-gpt-oss"}
+var draftModels = []string{"micro-qwen3moe", "micro-qwen35moe-mtp", "tiny-bailingmoe3-qlora-q4k", "micro-bailingmoe3", "micro-deepseek2-glm", "micro-gpt-oss"}
+
+type drafts struct{ mtp, ngram string }
+
+// draftsOf are the ways of drafting that draft whenever they can.
+func draftsOf(model string) []drafts {
+	how := []drafts{{"off", "on"}}
+	switch model {
+	case "micro-qwen35moe-mtp", "micro-bailingmoe3", "micro-deepseek2-glm":
+		how = append(how, drafts{"1", "off"}, drafts{"3", "on"})
+	}
+	return how
+}
 
 // Drafting changes no token: greedy, sampled with a seed, with penalties, alone and beside other sessions, to the end of the context, and in a
 // request that goes on from what an earlier one left in the caches.
 func TestDraftsChangeNothing(t *testing.T) {
 	for _, model := range draftModels {
 		t.Run(model, func(t *testing.T) {
-			c := loadGolden(t, model)
+			c := draftCase(t, model)
 			off := draftOptions(c)
 			off.Parallel = 3
 			rs := draftRequests(c)
@@ -94,12 +115,16 @@ func TestDraftsChangeNothing(t *testing.T) {
 			again.Tokens = slices.Concat(again.Tokens, want[0].Tokens, c.Tokens[:2])
 			rs, want = append(rs, again), append(want, answers(t, off, false, again)...)
 			for _, together := range []bool{false, true} {
-				on := off
-				on.DraftNgram = "on"
-				drafted, accepted := sameAnswers(t, fmt.Sprint("n-gram, together ", together), want, answers(t, on, together, rs...))
-				t.Logf("together %v: drafted %d, accepted %d", together, drafted, accepted)
-				if accepted == 0 || accepted == drafted {
-					t.Errorf("drafted %d, accepted %d: rejection or acceptance was not tried", drafted, accepted)
+				for _, how := range draftsOf(model) {
+					on := off
+					on.MTP, on.DraftNgram = how.mtp, how.ngram
+					name := fmt.Sprintf("--mtp %s, --draft-ngram %s, together %v", how.mtp, how.ngram, together)
+					got := answers(t, on, together, rs...)
+					drafted, accepted := sameAnswers(t, name, want, got)
+					t.Logf("%s: drafted %d, accepted %d; %s", name, drafted, accepted, got[0].MTP)
+					if accepted == 0 || accepted == drafted {
+						t.Errorf("%s: drafted %d, accepted %d: rejection or acceptance was not tried", name, drafted, accepted)
+					}
 				}
 			}
 		})

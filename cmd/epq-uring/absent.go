@@ -13,7 +13,6 @@ import (
 func absentFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "hf-repo", Aliases: []string{"hf", "hfr"}, Usage: "`OWNER/REPO[:QUANT]` to download (not in this version: fetch the file and name it with -m)", Sources: env("hf-repo", "LLAMA_ARG_HF_REPO")},
-		&cli.StringFlag{Name: "mtp", Value: "auto", Usage: "drafting by the model's own block: auto or off (not in this version)", Sources: env("mtp")},
 	}
 }
 
@@ -35,7 +34,6 @@ func absent(c *cli.Command) error {
 		fine   []string
 		remedy string
 	}{
-		{"mtp", []string{"auto", "off", "0"}, "auto and off are"},
 		{"prompt-cache", []string{""}, "prompts are kept while the server runs"},
 		{"prompt-slice", []string{"auto", ""}, "-ub bounds what is read at a time"},
 	} {

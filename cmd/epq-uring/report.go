@@ -65,7 +65,7 @@ func newReport(e *engine.Engine, r engine.Result, before, after engine.Stats) re
 	}
 	rep.BytesRead = p.BytesRead
 	rep.prefetchReport = newPrefetchReport(p, after.Prefetch.Sub(before.Prefetch))
-	rep.draftReport = newDraftReport(e, r)
+	rep.draftReport = newDraftReport(r)
 	if rep.OutputTokens == nil {
 		rep.OutputTokens = []int32{}
 	}
