@@ -74,7 +74,7 @@ func TestWarmStart(t *testing.T) {
 		if s.Pager.Warmed > 0 != warm || !strings.Contains(line, says) || strings.Contains(line, "\n") {
 			t.Errorf("%s: %q, %+v", what, line, s.Pager)
 		}
-		if all := s.Pager.Hits + s.Pager.Joined + s.Pager.Misses; all != cold.Pager.Misses+cold.Pager.Hits {
+		if all := s.Pager.Hits + s.Pager.Joined + s.Pager.Misses; all != cold.Pager.Misses+cold.Pager.Joined+cold.Pager.Hits {
 			t.Errorf("%s: %d experts named, cold %+v", what, all, cold.Pager)
 		}
 	}
