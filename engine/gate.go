@@ -23,6 +23,8 @@ const (
 	paceMemory = 16
 	// paceKnown is how many passes make an average that decisions rest on.
 	paceKnown = 4
+	// pacePlain is how many times the average a pass may take and still count in full.
+	pacePlain = 3
 	// rowShare is what a drafted row is taken to cost before one was measured, as a share of a sequence's part of a pass.
 	rowShare = 0.5
 )
@@ -56,18 +58,29 @@ func (p *pace) row(n int) (seconds float64, measured bool) {
 	return rowShare * p.plain(n) / float64(n), false
 }
 
-// pass takes down a pass over n sequences that verified so many drafted tokens.
+// pass takes down a pass over n sequences that verified so many drafted tokens. What took longer than that can is
+// somebody else's doing.
 func (p *pace) pass(n, drafted int, took time.Duration) {
-	a := &p.passes[sequences(n)]
+	a, base := &p.passes[sequences(n)], p.plain(n)
 	if drafted == 0 {
 		p.since = 0
+		if base > 0 {
+			took = min(took, time.Duration(pacePlain*base*float64(time.Second)))
+		}
 		a.plain.add(took.Seconds())
 		return
 	}
 	p.since++
-	if base := p.plain(n); base > 0 {
-		a.row.add((took.Seconds() - base) / float64(drafted))
+	if base > 0 {
+		a.row.add(p.extra(n, drafted, took) / float64(drafted))
 	}
+}
+
+// extra is what a pass with drafted tokens took more than one without, in seconds: at most a pass for each, since a row
+// never costs more than a pass of its own.
+func (p *pace) extra(n, drafted int, took time.Duration) float64 {
+	base := p.plain(n)
+	return min(took.Seconds()-base, float64(drafted)*base)
 }
 
 // belief is how often guesses of one kind were right.
@@ -164,7 +177,7 @@ func (g *gate) settle(n, drafted, all, accepted int, took, step time.Duration) {
 		g.credit += gateShare * part
 	} else {
 		g.waited = 0
-		g.credit += float64(accepted)*part - (took.Seconds()-base)*float64(drafted)/float64(all) - step.Seconds()
+		g.credit += float64(accepted)*part - g.pace.extra(n, all, took)*float64(drafted)/float64(all) - step.Seconds()
 	}
 	g.credit = min(g.credit, gateSavings*base)
 }
