@@ -261,7 +261,7 @@ func TestRunJSON(t *testing.T) {
 	fields(t, m, map[string]any{
 		"text": "", "prompt_tokens": 1, "output_tokens": []any{}, "prompt_tok_s": 1.0, "decode_tok_s": 1.0, "time_to_first_token_s": 1.0,
 		"hit_rate": 1.0, "hit_rate_cold": 1.0, "ssd_mib_per_token": 1.0, "evictions": 1, "budget_bytes": 1, "bound_by": "", "arena_bytes": 1,
-		"arena_slots": 1, "backend": "", "kernels": "", "policy": "", "prefetch": "", "prefetch_precision": 0.0, "prefetch_recall": 0.0, "prefetch_wasted_bytes": 0,
+		"arena_slots": 1, "backend": "", "kernels": "", "policy": "", "prefetch": "", "prefetch_precision": 0.0, "prefetch_recall": 0.0, "prefetch_wasted_bytes": 0, "draft_tokens": 0, "accepted_tokens": 0, "mtp": "",
 		"peak_anonymous_bytes": 1, "peak_rss_bytes": 1,
 		"vm_swap_bytes": 1, "time_split": map[string]any{"compute_s": 1.0, "io_wait_s": 1.0, "other_s": 1.0},
 	})

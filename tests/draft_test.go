@@ -4,26 +4,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/gguf"
+	"github.com/epq-uring/epq-uring/uring"
+	"github.com/epq-uring/epq-uring/uring/fake"
 )
 
+// answer is a result with the log-probabilities of its tokens and their alternatives.
+type answer struct {
+	engine.Result
+	logprobs []engine.TokenLogprob
+}
+
 // answers lets an engine answer requests, all at once or one after the other.
-func answers(t *testing.T, o engine.Options, together bool, rs ...engine.Request) []engine.Result {
+func answers(t *testing.T, o engine.Options, together bool, rs ...engine.Request) []answer {
 	t.Helper()
 	e, err := engine.Open(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	out := make([]engine.Result, len(rs))
+	out := make([]answer, len(rs))
 	ask := func(i int) {
+		r := rs[i]
+		r.Logprobs, r.Sampling.TopLogprobs = true, 5
 		var err error
-		if out[i], err = e.Generate(context.Background(), rs[i], nil); err != nil {
+		out[i].Result, err = e.Generate(context.Background(), r, func(ev engine.Event) error {
+			out[i].logprobs = append(out[i].logprobs, ev.Logprobs...)
+			return nil
+		})
+		if err != nil {
 			t.Error(err)
 		}
 	}
@@ -41,11 +58,14 @@ func answers(t *testing.T, o engine.Options, together bool, rs ...engine.Request
 
 // sameAnswers wants the tokens, texts and log-probabilities of two runs to be the same, and returns how many tokens the second drafted and how
 // many of those were right.
-func sameAnswers(t *testing.T, name string, want, got []engine.Result) (drafted, accepted int) {
+func sameAnswers(t *testing.T, name string, want, got []answer) (drafted, accepted int) {
 	t.Helper()
 	for i := range want {
 		if !slices.Equal(got[i].Tokens, want[i].Tokens) || got[i].Text != want[i].Text || got[i].Finish != want[i].Finish || got[i].StopString != want[i].StopString {
 			t.Errorf("%s, request %d: %v %q (%s), without drafts %v %q (%s)", name, i, got[i].Tokens, got[i].Text, got[i].Finish, want[i].Tokens, want[i].Text, want[i].Finish)
+		}
+		if !reflect.DeepEqual(got[i].logprobs, want[i].logprobs) || len(want[i].logprobs) != len(want[i].Tokens) {
+			t.Errorf("%s, request %d: other log-probabilities", name, i)
 		}
 		if want[i].Drafted > 0 {
 			t.Errorf("%s: drafted without being asked to", name)
@@ -144,7 +164,7 @@ func TestDraftsStop(t *testing.T) {
 	if err := errors.Join(err, e.Close()); err != nil {
 		t.Fatal(err)
 	}
-	plain := engine.Request{Tokens: ids, MaxTokens: 40, IgnoreEOS: true, Logprobs: true, Sampling: few(engine.Sampling{Temperature: 1, TopK: 3, TopP: 1, Seed: 7}, ids[1:4]...)}
+	plain := engine.Request{Tokens: ids, MaxTokens: 40, IgnoreEOS: true, Sampling: few(engine.Sampling{Temperature: 1, TopK: 3, TopP: 1, Seed: 7}, ids[1:4]...)}
 	whole := answers(t, off, false, plain)[0].Text
 	var rs []engine.Request
 	for i := 3; i < len(whole)-6; i += 9 {
@@ -161,5 +181,83 @@ func TestDraftsStop(t *testing.T) {
 	t.Logf("%q: %d requests: drafted %d, accepted %d", whole, len(rs), drafted, accepted)
 	if accepted == 0 {
 		t.Error("no draft was right")
+	}
+}
+
+// Where it is left to the engine, drafting is part of the plan if there is memory for it, never raises the smallest budget, and changes nothing
+// either; what was asked for is planned whatever it takes, or refused.
+func TestDraftsPlanned(t *testing.T) {
+	c := draftCase(t, "micro-qwen35moe-mtp")
+	off := draftOptions(c)
+	term := func(o engine.Options) (n int64) {
+		p, err := engine.Plan(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range p.Terms {
+			if x.Name == "draft states" {
+				n = x.Bytes
+			}
+		}
+		return n
+	}
+	auto := off
+	auto.MTP, auto.DraftNgram = "auto", "auto"
+	asked := off
+	asked.MTP = "2"
+	if a, b := minimum(t, off), minimum(t, auto); a != b || term(auto) != 0 {
+		t.Errorf("the smallest budget is %d, with drafts left to the engine %d", a, b)
+	}
+	if a, b := minimum(t, off), minimum(t, asked); a >= b || term(asked) == 0 {
+		t.Errorf("the smallest budget is %d, with drafts asked for %d", a, b)
+	}
+	rs := draftRequests(c)
+	want := answers(t, off, false, rs...)
+	off.RAM, auto.RAM = "1GiB", "1GiB"
+	if term(off) != 0 || term(auto) == 0 {
+		t.Errorf("draft states take %d bytes without and %d with them, in 1 GiB", term(off), term(auto))
+	}
+	got := answers(t, auto, false, rs...)
+	drafted, accepted := sameAnswers(t, "auto", want, got)
+	t.Logf("drafted %d, accepted %d; %s", drafted, accepted, got[0].MTP)
+	if !strings.HasPrefix(got[0].MTP, "auto: ") || want[0].MTP != "off" {
+		t.Errorf("said of drafting: %q, without: %q", got[0].MTP, want[0].MTP)
+	}
+	for _, o := range []engine.Options{
+		{Model: loadGolden(t, "micro-qwen3moe").path(), NoTokenizer: true, MTP: "1"}, // no such block
+		{Model: c.path(), NoTokenizer: true, MTP: "5"}, {Model: c.path(), NoTokenizer: true, MTP: "on"}, {Model: c.path(), NoTokenizer: true, DraftNgram: "2"},
+	} {
+		if _, err := engine.Plan(o); !errors.Is(err, engine.ErrOption) {
+			t.Errorf("--mtp %q, --draft-ngram %q: %v", o.MTP, o.DraftNgram, err)
+		}
+	}
+}
+
+// An expert of the drafting block that cannot be read costs drafts, not the answer.
+func TestDraftingBlockUnreadable(t *testing.T) {
+	c := draftCase(t, "micro-deepseek2-glm")
+	off := draftOptions(c)
+	rs := draftRequests(c)
+	want := answers(t, off, false, rs...)
+	f, err := gguf.Open(c.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var faults []fake.Fault
+	for _, x := range f.Tensors() {
+		if strings.HasPrefix(x.Name, "blk.3.ffn_down_exps") {
+			faults = append(faults, fake.Fault{File: fake.AnyFile, From: x.Offset + x.Size/2, To: x.Offset + x.Size, Times: 1 << 30, Errno: syscall.EIO})
+		}
+	}
+	if len(faults) == 0 {
+		t.Fatal("no such block")
+	}
+	on := off
+	on.MTP = "2"
+	on.WrapDevice = func(d uring.Device) uring.Device { return fake.Wrap(d, fake.WrapOptions{Faults: faults}) }
+	drafted, _ := sameAnswers(t, "faults", want, answers(t, on, false, rs...))
+	on.WrapDevice = nil
+	if all, _ := sameAnswers(t, "no faults", want, answers(t, on, false, rs...)); drafted == 0 || drafted >= all {
+		t.Errorf("drafted %d with half of the block's experts unreadable, %d with all", drafted, all)
 	}
 }
