@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -153,35 +154,58 @@ func TestDraftsChangeNothing(t *testing.T) {
 
 // Stop strings and the number of tokens cut an answer in the middle of what a draft won, and the next request goes on from there.
 func TestDraftsStop(t *testing.T) {
-	off := engine.Options{Model: demoModel, RAM: "min", Context: 128, UBatch: 32, DraftNgram: "off", MTP: "off"}
-	on := off
-	on.DraftNgram = "on"
-	e, err := engine.Open(context.Background(), off)
+	for _, model := range []string{demoModel, "testdata/golden/micro-qwen35moe-mtp.gguf"} {
+		t.Run(filepath.Base(model), func(t *testing.T) {
+			off := engine.Options{Model: model, RAM: "min", Context: 128, UBatch: 32, DraftNgram: "off", MTP: "off"}
+			on := off
+			on.DraftNgram = "on"
+			plain := engine.Request{Tokens: textTokens(t, off, "The fox and the bear said: I am the fox"), MaxTokens: 40, IgnoreEOS: true}
+			plain.Sampling = few(engine.Sampling{Temperature: 1, TopK: 3, TopP: 1, Seed: 7}, plain.Tokens[1:4]...)
+			whole := answers(t, off, false, plain)[0].Text
+			var rs []engine.Request
+			add := func(r engine.Request) {
+				made := answers(t, off, false, r)[0].Tokens
+				after := plain
+				after.Tokens, after.MaxTokens = slices.Concat(r.Tokens, made, plain.Tokens[1:2]), 3
+				rs = append(rs, r, after)
+			}
+			for i := 3; i < len(whole)-6; i += 11 {
+				r := plain
+				r.Stop = []string{whole[i : i+6]}
+				add(r)
+			}
+			for n := 1; n < 20; n += 5 {
+				r := plain
+				r.MaxTokens = n
+				add(r)
+			}
+			got := answers(t, on, false, rs...)
+			drafted, accepted := sameAnswers(t, "stops", answers(t, off, false, rs...), got)
+			t.Logf("%q: %d requests: drafted %d, accepted %d", whole, len(rs), drafted, accepted)
+			if accepted == 0 {
+				t.Error("no draft was right")
+			}
+			for i := 1; i < len(got); i += 2 {
+				if got[i].CachedTokens < len(rs[i].Tokens)-2 {
+					t.Errorf("request %d kept %d of %d tokens", i, got[i].CachedTokens, len(rs[i].Tokens))
+				}
+			}
+		})
+	}
+}
+
+// textTokens encodes a text with a model's tokenizer.
+func textTokens(t *testing.T, o engine.Options, text string) []int32 {
+	t.Helper()
+	e, err := engine.Open(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, err := e.EncodeText("The fox and the bear said: I am the fox")
+	ids, err := e.EncodeText(text)
 	if err := errors.Join(err, e.Close()); err != nil {
 		t.Fatal(err)
 	}
-	plain := engine.Request{Tokens: ids, MaxTokens: 40, IgnoreEOS: true, Sampling: few(engine.Sampling{Temperature: 1, TopK: 3, TopP: 1, Seed: 7}, ids[1:4]...)}
-	whole := answers(t, off, false, plain)[0].Text
-	var rs []engine.Request
-	for i := 3; i < len(whole)-6; i += 9 {
-		r := plain
-		r.Stop = []string{whole[i : i+6]}
-		rs = append(rs, r)
-	}
-	for n := 1; n < 20; n += 3 {
-		r := plain
-		r.MaxTokens = n
-		rs = append(rs, r)
-	}
-	drafted, accepted := sameAnswers(t, "stops", answers(t, off, false, rs...), answers(t, on, false, rs...))
-	t.Logf("%q: %d requests: drafted %d, accepted %d", whole, len(rs), drafted, accepted)
-	if accepted == 0 {
-		t.Error("no draft was right")
-	}
+	return ids
 }
 
 // Where it is left to the engine, drafting is part of the plan if there is memory for it, never raises the smallest budget, and changes nothing
