@@ -203,15 +203,12 @@ func (l *loop) predictOne(depth int) bool {
 	took := time.Since(start)
 	l.busy += took
 	l.drafting.stats.Time += took
-	if err != nil {
-		return false
-	}
 	each := took / time.Duration(len(b.Tokens))
 	l.drafting.pace.step.add(each.Seconds())
 	for _, q := range b.Seqs {
 		l.sessions[q].draft.step += each
 	}
-	return true
+	return err == nil
 }
 
 // guess takes the best token of a row that the model's own block made, bias and penalties included.

@@ -172,12 +172,13 @@ func (g *gate) settle(n, drafted, all, accepted int, took, step time.Duration) {
 		return
 	}
 	part := base / float64(n)
+	g.credit -= step.Seconds()
 	if drafted == 0 {
 		g.waited++
 		g.credit += gateShare * part
 	} else {
 		g.waited = 0
-		g.credit += float64(accepted)*part - g.pace.extra(n, all, took)*float64(drafted)/float64(all) - step.Seconds()
+		g.credit += float64(accepted)*part - g.pace.extra(n, all, took)*float64(drafted)/float64(all)
 	}
 	g.credit = min(g.credit, gateSavings*base)
 }

@@ -157,6 +157,25 @@ func TestGateForgivesNoise(t *testing.T) {
 	}
 }
 
+// Drafting that takes time and yields nothing, as from a block whose experts cannot be read, ends too.
+func TestGateEndsVainDrafting(t *testing.T) {
+	const ms = time.Millisecond
+	p := paceOf(100*ms, 20*ms)
+	g := gate{pace: p}
+	tried := 0
+	for range 100 {
+		if k, _ := g.choose(1, []float64{1}, 0.01); k > 0 {
+			tried++
+			g.settle(1, 0, 0, 0, 100*ms, 30*ms)
+		} else {
+			g.settle(1, 0, 0, 0, 100*ms, 0)
+		}
+	}
+	if tried < 1 || tried > 10 {
+		t.Errorf("tried %d times in 100 passes", tried)
+	}
+}
+
 // A belief begins as what was known before, follows what happens, and forgets.
 func TestBelief(t *testing.T) {
 	var b belief

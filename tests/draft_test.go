@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -283,5 +284,34 @@ func TestDraftingBlockUnreadable(t *testing.T) {
 	on.WrapDevice = nil
 	if all, _ := sameAnswers(t, "no faults", want, answers(t, on, false, rs...)); drafted == 0 || drafted >= all {
 		t.Errorf("drafted %d with half of the block's experts unreadable, %d with all", drafted, all)
+	}
+}
+
+// Checksums cover the drafting block, whether it is in use or not.
+func TestDraftingBlockVerified(t *testing.T) {
+	c := draftCase(t, "micro-deepseek2-glm")
+	b, err := os.ReadFile(c.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := draftOptions(c)
+	o.Model = filepath.Join(t.TempDir(), "glm.gguf")
+	if err := os.WriteFile(o.Model, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	verified(t, engine.VerifyOptions{Model: o.Model})
+	o.Verify = true
+	rs := draftRequests(c)
+	want := answers(t, o, false, rs...)
+	o.MTP = "2"
+	whole, _ := sameAnswers(t, "whole", want, answers(t, o, false, rs...))
+	for e := range 4 {
+		flip(t, o.Model, "blk.3.ffn_up_exps.weight", e)
+	}
+	if r := verified(t, engine.VerifyOptions{Model: o.Model}); len(r.Bad) != 4 {
+		t.Errorf("found %+v", r.Bad)
+	}
+	if n, _ := sameAnswers(t, "flipped", want, answers(t, o, false, rs...)); whole == 0 || n >= whole {
+		t.Errorf("drafted %d with bad experts, %d without", n, whole)
 	}
 }
