@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/epq-uring/epq-uring/expert"
+	"github.com/epq-uring/epq-uring/model"
 )
 
 // The words of Options.MTP and Options.DraftNgram.
@@ -54,7 +56,11 @@ func mtpTokens(n int) int {
 func (e *Engine) orderDrafts() error {
 	n := e.opt.mtpTokens
 	if n > 0 && e.cfg.Predict == 0 {
-		return fmt.Errorf("engine: --mtp %d: %s has no block of multi-token prediction: give a file that has one, or --mtp auto: %w", n, e.opt.Model, ErrOption)
+		return fmt.Errorf("engine: --mtp %d: %s has no block of multi-token prediction: give a file that has one, or --mtp auto: %w",
+			n, e.opt.Model, ErrOption)
+	}
+	if n > 0 && e.mtpOff != "" {
+		return fmt.Errorf("engine: --mtp %d: %s: %w", n, e.mtpOff, ErrOption)
 	}
 	switch {
 	case e.cfg.Predict == 0:
@@ -81,7 +87,11 @@ func (e *Engine) planDrafts(bs []budget, context int, p *expert.Plan, n *needs) 
 		for _, m := range choices(mtp, e.mtpOff == "") {
 			for _, t := range choices(ngram, e.opt.DraftNgram == Auto) {
 				e.setDrafts(m, t)
-				if q, r, err := e.planFor(bs, context); err == nil && q.ArenaBytes >= p.ArenaBytes-p.ArenaBytes/draftShare {
+				q, r, err := e.planFor(bs, context)
+				if m && errors.Is(err, model.ErrTensor) {
+					e.mtpOff = "off: " + err.Error()
+				}
+				if err == nil && q.ArenaBytes >= p.ArenaBytes-p.ArenaBytes/draftShare {
 					q.Minimum = p.Minimum
 					return e.plannedDrafts(q, r)
 				}

@@ -156,8 +156,10 @@ func (e *Engine) openFiles() error {
 		return err
 	}
 	e.catalog = e.main
-	e.whole, err = expert.NewFullCatalog(e.file, align)
-	return err
+	if e.whole, err = expert.NewFullCatalog(e.file, align); err != nil { // no harm to who does not draft with it
+		e.whole, e.mtpOff = e.main, "off: "+err.Error()
+	}
+	return nil
 }
 
 // types lists the tensor types that the kernels will meet.

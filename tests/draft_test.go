@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -254,6 +255,35 @@ func TestDraftsPlanned(t *testing.T) {
 	} {
 		if _, err := engine.Plan(o); !errors.Is(err, engine.ErrOption) {
 			t.Errorf("--mtp %q, --draft-ngram %q: %v", o.MTP, o.DraftNgram, err)
+		}
+	}
+}
+
+// A drafting block that lacks something is no harm to who does not ask for it, and says so.
+func TestDraftingBlockBroken(t *testing.T) {
+	c := draftCase(t, "micro-deepseek2-glm")
+	b, err := os.ReadFile(c.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rs := draftRequests(c)
+	want := answers(t, draftOptions(c), false, rs...)
+	for _, name := range []string{"blk.3.nextn.hnorm.weight", "blk.3.ffn_up_exps.weight", "blk.3.attn_kv_a_norm.weight"} {
+		if n := bytes.Count(b, []byte(name)); n != 1 {
+			t.Fatalf("%s stands %d times in the file", name, n)
+		}
+		o := draftOptions(c)
+		o.Model, o.RAM, o.MTP = filepath.Join(t.TempDir(), "glm.gguf"), "1GiB", "auto"
+		if err := os.WriteFile(o.Model, bytes.Replace(b, []byte(name), []byte(strings.Replace(name, "blk.3", "blk.x", 1)), 1), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got := answers(t, o, false, rs...)
+		if drafted, _ := sameAnswers(t, name, want, got); drafted > 0 || !strings.Contains(got[0].MTP, name) {
+			t.Errorf("without %s: drafted %d, said %q", name, drafted, got[0].MTP)
+		}
+		o.MTP = "1"
+		if _, err := engine.Plan(o); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("--mtp 1 without %s: %v", name, err)
 		}
 	}
 }
