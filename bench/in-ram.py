@@ -4,7 +4,7 @@
     EPQ_BIN=bin/epq-uring LLAMA_BENCH=.../llama-bench IK_BENCH=.../llama-bench bench/in-ram.py -m MODEL.gguf --ram 21GiB
 
 Each peer runs as its own llama-bench, once per entry of LLAMA_SETTINGS and IK_SETTINGS (separated by ';'; the defaults are the two settings
-people compare: repacking on and off).  epq-uring runs `bench --warm`: one pass that brings the experts in, then the pass that counts.
+people compare: repacking on and off).  epq-uring runs `bench --warm`: one pass that brings the experts in, then the pass that counts; nobody drafts.
 EPQ_SETTINGS adds arms of ours, e.g. ';--kernels avx2'.  Memory must hold the model once; nothing else may run.  Before each round two
 threads read memory (`kernels --bench` of one format): the share of the bandwidth in decoding is bytes per token x tok/s / that.
 """
@@ -46,7 +46,7 @@ def epq(o, extra):
     row = {}
     for p in o.prompts:
         n = o.n if p == o.prompts[0] else 1
-        u = checked([os.environ["EPQ_BIN"], "bench", "-m", o.model, "-p", str(p), "-n", str(n), "-r", "1", "--warm", "-c", "1024", "--ram", o.ram, "--json", "-"] + extra, o)
+        u = checked([os.environ["EPQ_BIN"], "bench", "-m", o.model, "-p", str(p), "-n", str(n), "-r", "1", "--warm", "-c", "1024", "--ram", o.ram, "--draft-ngram", "off", "--mtp", "off", "--json", "-"] + extra, o)
         c = json.loads(u.out)["cells"][0]
         row["prompt %d" % p] = c["prompt_tok_s"]
         if n > 1:

@@ -77,7 +77,7 @@ def arms_of(o):
     cache = str(o.bmoe_cache or (o.limit >> 20) * 7 // 10)
     llama = ["-no-cnv", "--no-warmup", "--no-display-prompt", "--perf", "--load-mode", "mmap"] + (["--no-repack"] if o.limit else [])
     ik = ["--no-warmup", "--no-display-prompt"] + (["--defer-experts"] if o.limit else ["-rtr"])
-    yield Arm("epq-uring", "EPQ_BIN", "EPQ_ARGS", ["run"] + completion + ["--no-chat", "--json"] + ram, parse_epq, False)
+    yield Arm("epq-uring", "EPQ_BIN", "EPQ_ARGS", ["run"] + completion + ["--no-chat", "--no-warm", "--draft-ngram", "off", "--mtp", "off", "--json"] + ram, parse_epq, False)
     yield Arm("llama.cpp", "LLAMA_COMPLETION", "LLAMA_ARGS", completion + llama, parse_timings, True)
     yield Arm("ik_llama.cpp", "IK_CLI", "IK_ARGS", completion + ik, parse_timings, True)
     if o.limit:
