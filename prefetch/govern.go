@@ -27,6 +27,18 @@ type Governor struct {
 	empty  int // pairs without a need
 
 	took, cost float64 // seconds, fading: is there anything to gain?
+	disk, ask  mean    // seconds a token: what reading takes, and what guessing takes where it is done
+}
+
+// mean is an average that forgets.
+type mean struct {
+	v float64
+	n int
+}
+
+func (m *mean) add(x float64) {
+	m.n++
+	m.v += (x - m.v) / float64(min(m.n, meanTokens))
 }
 
 // arm is one window's sum.
@@ -46,6 +58,8 @@ const (
 	restLongest  = 1536
 	leastShare   = 0.01 // of the time: less waiting is not worth a trial
 	shareMemory  = 0.98
+	meanTokens   = 16
+	boundTokens  = 4 // before reading is compared with guessing
 )
 
 // firstTokens go by before the first trial: the calibration must know something.
@@ -96,6 +110,25 @@ func (g *Governor) Token(took, cost time.Duration, needed int) {
 	g.phase %= 4
 }
 
+// Bound tells before Token what reading the experts a token needed takes the disk, which is the most that guessing can
+// save, and what guessing took. Where guessing takes longer it ends without a trial.
+func (g *Governor) Bound(disk, ask time.Duration) {
+	g.disk.add(disk.Seconds())
+	if ask > 0 {
+		g.ask.add(ask.Seconds())
+	}
+	if g.Depth() > 0 && g.disk.n >= boundTokens && g.disk.v < g.ask.v {
+		g.stop()
+	}
+}
+
+// stop guesses nothing until reading takes longer again.
+func (g *Governor) stop() {
+	g.depth, g.other, g.rest = 0, 0, restTokens
+	g.tokens, g.phase = 0, 0
+	g.verdict = fmt.Sprintf("a token's reads take %.2f ms at most, guessing %.2f", 1e3*g.disk.v, 1e3*g.ask.v)
+}
+
 // Interrupt begins the running window anew.
 func (g *Governor) Interrupt() {
 	*g.running(), g.tokens = arm{}, 0
@@ -112,6 +145,10 @@ func (g *Governor) running() *arm {
 // idle counts down to the next trial.
 func (g *Governor) idle() {
 	if g.rest--; g.rest > 0 {
+		return
+	}
+	if g.ask.n > 0 && g.disk.v < g.ask.v {
+		g.stop()
 		return
 	}
 	if g.cost < leastShare*g.took {

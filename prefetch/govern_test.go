@@ -3,6 +3,7 @@ package prefetch
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 )
@@ -83,4 +84,34 @@ func TestGovernorInterrupted(t *testing.T) {
 	if d, why := g.Verdict(); d != MaxAhead {
 		t.Errorf("depth %d: %s", d, why)
 	}
+}
+
+// Where guessing takes longer than the reads that it could hide, it ends at once; it comes back when there is more to read.
+func TestGovernorBound(t *testing.T) {
+	g := NewGovernor(MaxAhead)
+	token := func(disk, ask time.Duration) {
+		if g.Depth() == 0 {
+			ask = 0
+		}
+		g.Bound(disk, ask)
+		g.Token(100*time.Millisecond, disk+ask, 3)
+	}
+	for range boundTokens {
+		token(2*time.Millisecond, 4*time.Millisecond)
+	}
+	if d, why := g.Verdict(); d != 0 || g.Depth() != 0 || !strings.Contains(why, "2.00 ms") {
+		t.Fatalf("depth %d, %s", d, why)
+	}
+	for range 3 * restTokens {
+		token(2*time.Millisecond, 4*time.Millisecond)
+		if g.Depth() != 0 {
+			t.Fatal("a trial of what cannot pay")
+		}
+	}
+	for range 2 * restTokens {
+		if token(60*time.Millisecond, 4*time.Millisecond); g.Depth() > 0 {
+			return
+		}
+	}
+	t.Error("no trial although the disk is busy now")
 }

@@ -136,6 +136,14 @@ func (b *budget) speed() float64 {
 	return b.waitBytes / b.waitTime
 }
 
+// reading is how long the disk takes for so many bytes.
+func (b *budget) reading(bytes int64) time.Duration {
+	if s := b.speed(); s > 0 {
+		return time.Duration(float64(bytes) / s * float64(time.Second))
+	}
+	return 0
+}
+
 // limits says what may be read from layer on, where an expert takes so many bytes.
 func (b *budget) limits(layer int, expert int64, s *State) *Limits {
 	b.waste = min(b.waste, wasteCap*float64(expert))

@@ -268,6 +268,7 @@ func (p *Prefetcher) collect(layer int) {
 // it needed from the disk, read ahead or not.
 func (p *Prefetcher) Token(took, waited time.Duration, needed int) {
 	if p.gov != nil {
+		p.gov.Bound(p.budget.reading(int64(needed)*p.cat.ExpertBytes(0)), p.spent)
 		p.gov.Token(took, waited+p.spent, needed)
 		p.depth = p.gov.Depth()
 	}
