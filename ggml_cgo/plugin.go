@@ -19,11 +19,17 @@ static const epq_plugin *plugin_open(const char *file, char *why, size_t size) {
     return p;
 }
 
-// The operations of base with those of ops over them; it lives as long as the process, like the plug-in.
+// Sets live as long as the process, like the plug-ins; the list keeps them in sight of leak checkers.
+typedef struct loaded { mat_set set; struct loaded *next; } loaded;
+static loaded *all_loaded;
+
+// The operations of base with those of ops over them. One thread at a time.
 static const mat_set *plugin_set(const mat_set *base, const mat_set *ops) {
-    mat_set *s = malloc(sizeof *s);
-    if (!s) return NULL;
-    *s = *base;
+    loaded *l = malloc(sizeof *l);
+    if (!l) abort();
+    *l = (loaded){*base, all_loaded};
+    all_loaded = l;
+    mat_set *s = &l->set;
     s->name = ops->name;
     for (int t = 0; t < MAT_TYPES; t++) {
         if (ops->rows[t]) s->rows[t] = ops->rows[t], s->wide[t] = NULL; // the base's wide shape is not the plug-in's
