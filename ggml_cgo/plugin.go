@@ -23,7 +23,7 @@ static const epq_plugin *plugin_open(const char *file, char *why, size_t size) {
 typedef struct loaded { mat_set set; struct loaded *next; } loaded;
 static loaded *all_loaded;
 
-// The operations of base with those of ops over them. One thread at a time.
+// The operations of base with those of ops over them. One thread at a time (loading).
 static const mat_set *plugin_set(const mat_set *base, const mat_set *ops) {
     loaded *l = malloc(sizeof *l);
     if (!l) abort();
@@ -46,11 +46,15 @@ import "C"
 
 import (
 	"errors"
+	"sync"
 	"unsafe"
 )
 
 // PluginABI is the version of plugin.h that this program speaks.
 const PluginABI = C.EPQ_PLUGIN_ABI
+
+// loading guards the list of loaded sets.
+var loading sync.Mutex
 
 // Plugin is a shared object with kernels, loaded for good.
 type Plugin struct {
@@ -78,5 +82,7 @@ func OpenPlugin(file string) (*Plugin, error) {
 
 // Mat returns the plug-in's operations, with those of base, one of MatSets, where it has none.
 func (p *Plugin) Mat(base Mat) Mat {
+	loading.Lock()
+	defer loading.Unlock()
 	return &matSet{name: p.Name, c: C.plugin_set(base.(*matSet).c, p.c.ops)}
 }
