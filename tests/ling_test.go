@@ -19,21 +19,29 @@ func TestPlanOfLing(t *testing.T) {
 	}
 	for ram, least := range map[string]int{"4GiB": 397, "8GiB": 1340, "16GiB": 3757, "32GiB": 8592} {
 		for _, resident := range []string{"mmap", "copy"} {
-			p, err := engine.Plan(engine.Options{Model: r.Files[0], RAM: ram, Resident: resident, NoTokenizer: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			slots, experts := 0, 0
-			for _, c := range p.Classes {
-				slots, experts = slots+c.Slots, experts+c.Experts
-			}
-			if slots < least || experts != 40*512 || len(p.Classes) != 2 {
-				t.Errorf("%s, %s: %d slots in %d classes for %d experts, want at least %d", ram, resident, slots, len(p.Classes), experts, least)
-			}
-			if kv := p.Terms[1]; kv.Name != "kv cache" || kv.Bytes != 8192*7*576*2 {
-				t.Errorf("%s of %d bytes, want 7.9 KiB per token", kv.Name, kv.Bytes)
-			}
+			planLing(t, engine.Options{Model: r.Files[0], RAM: ram, Resident: resident, NoTokenizer: true, MTP: "off"}, least, 40, 7)
 		}
+	}
+	// With its own block of prediction, a 41st layer of experts and an eighth latent cache, where there is room for it.
+	planLing(t, engine.Options{Model: r.Files[0], RAM: "16GiB", Resident: "copy", NoTokenizer: true}, 3757, 41, 8)
+}
+
+// planLing checks slots and experts, and a cache of 576 numbers of 2 bytes per token and latent layer.
+func planLing(t *testing.T, o engine.Options, least, layers, latent int) {
+	t.Helper()
+	p, err := engine.Plan(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots, experts := 0, 0
+	for _, c := range p.Classes {
+		slots, experts = slots+c.Slots, experts+c.Experts
+	}
+	if slots < least || experts != layers*512 || len(p.Classes) != 2 {
+		t.Errorf("%s, %s: %d slots in %d classes for %d experts, want at least %d for %d", o.RAM, o.Resident, slots, len(p.Classes), experts, least, layers*512)
+	}
+	if kv := p.Terms[1]; kv.Name != "kv cache" || kv.Bytes != int64(8192*latent*576*2) {
+		t.Errorf("%s, %s: %s of %d bytes for %d latent layers", o.RAM, o.Resident, kv.Name, kv.Bytes, latent)
 	}
 }
 
