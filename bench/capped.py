@@ -1,6 +1,5 @@
 """Run a command inside a memory cgroup (v1 or v2) or under RLIMIT_DATA and see what it used.  Imported by peers.py and memory-caps.py."""
 import ctypes
-import mmap
 import os
 import re
 import resource
@@ -87,25 +86,6 @@ class Group:
                 return
             except OSError:
                 time.sleep(0.1)
-
-
-def back(size):
-    """Write `size` bytes of memory once, in a process that then ends.  A virtual machine may give free pages back to its host; the next
-    program to use them waits for the host (minutes for 20 GiB) and for a while runs on 4 KiB mappings, several times slower.  Without this
-    the first program of a measurement pays for all that follow."""
-    for _ in range(100):                                # what the last program held is not free at once
-        if int(re.search(r"MemAvailable:\s+(\d+)", read("/proc/meminfo"))[1]) << 10 > size + (256 << 20):
-            break
-        time.sleep(0.1)
-    pid = os.fork()
-    if pid == 0:
-        m = mmap.mmap(-1, size)
-        m.madvise(mmap.MADV_HUGEPAGE)
-        at = ctypes.addressof(ctypes.c_char.from_buffer(m))
-        ctypes.memset(at, 1, size)
-        os._exit(0)
-    if os.waitpid(pid, 0)[1]:
-        raise SystemExit("no %d MiB of memory are free" % (size >> 20))
 
 
 class Used:

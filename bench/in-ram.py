@@ -5,8 +5,8 @@
 
 Each peer runs as its own llama-bench, once per entry of LLAMA_SETTINGS and IK_SETTINGS (separated by ';'; the defaults are the two settings
 people compare: repacking on and off).  epq-uring runs `bench --warm`: one pass that brings the experts in, then the pass that counts; nobody drafts.
-EPQ_SETTINGS adds arms of ours, e.g. ';--kernels avx2'.  Memory must hold the model once; nothing else may run.  Before each run the
-memory is written once (see capped.back) and two threads read memory (`kernels --bench` of one format): the share of the bandwidth in decoding is bytes per token x tok/s / that.
+EPQ_SETTINGS adds arms of ours, e.g. ';--kernels avx2'.  Memory must hold the model once; nothing else may run.  Before each round two
+threads read memory (`kernels --bench` of one format): the share of the bandwidth in decoding is bytes per token x tok/s / that.
 """
 import argparse
 import json
@@ -85,7 +85,6 @@ def main():
         for name, run in todo[r % len(todo):] + todo[:r % len(todo)]:
             if os.environ.get("EPQ_BIN"):
                 speeds.append(bandwidth(o))
-            capped.back(capped.size(o.ram))
             row = run()
             rows.setdefault(name, []).append(row)
             print("%s round %d %-34s %s; memory %.1f GB/s" % (time.strftime("%H:%M:%S"), r + 1, name,
