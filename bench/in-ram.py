@@ -6,7 +6,7 @@
 Each peer runs as its own llama-bench, once per entry of LLAMA_SETTINGS and IK_SETTINGS (separated by ';'; the defaults are the two settings
 people compare: repacking on and off).  epq-uring runs `bench --warm`: one pass that brings the experts in, then the pass that counts; nobody drafts.
 EPQ_SETTINGS adds arms of ours, e.g. ';--kernels avx2'.  Memory must hold the model once; nothing else may run.  Before each round two
-threads read memory (`kernels --bench` of one format): the share of the bandwidth in decoding is bytes per token x tok/s / that.
+threads read memory (`kernels --memory`): the share of the bandwidth in decoding is bytes per token x tok/s / that.
 """
 import argparse
 import json
@@ -29,7 +29,7 @@ def arms(o):
     if os.environ.get("EPQ_BIN"):
         for extra in settings("EPQ_SETTINGS", ""):
             yield " ".join(["epq-uring"] + extra), lambda extra=extra: epq(o, extra)
-    for name, binary, default in ("llama.cpp", "LLAMA_BENCH", "-lm mmap;-lm mmap -nr 1"), ("ik_llama.cpp", "IK_BENCH", "-rtr 1 -fmoe 1;-rtr 0 -fmoe 0"):
+    for name, binary, default in ("llama.cpp", "LLAMA_BENCH", "-lm mmap;-lm mmap -ot .*=CPU"), ("ik_llama.cpp", "IK_BENCH", "-rtr 1 -fmoe 1;-rtr 0 -fmoe 0"):
         if os.environ.get(binary):
             for extra in settings(binary.replace("BENCH", "SETTINGS"), default):
                 yield " ".join([name] + extra), lambda b=os.environ[binary], extra=extra: peer(o, b, extra)
