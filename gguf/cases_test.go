@@ -205,6 +205,33 @@ func TestShardsDamaged(t *testing.T) {
 	}
 }
 
+// A shard of another architecture is refused; one whose architecture is a list, which == cannot compare, ends nothing.
+func TestShardsOfArchitectures(t *testing.T) {
+	for _, c := range []struct {
+		first, second any
+		kind          error
+	}{
+		{"x", "x", nil}, {"x", "y", ErrCorrupt}, {"x", uint32(1), ErrCorrupt},
+		{[]uint8{1}, []uint8{1}, nil}, {[]string{"x"}, []string{"y"}, ErrCorrupt},
+	} {
+		dir := t.TempDir()
+		for i, arch := range []any{c.first, c.second} {
+			b := NewBuilder()
+			b.Set("general.architecture", arch)
+			b.Set("split.no", uint16(i))
+			b.Set("split.count", uint16(2))
+			b.Set("split.tensors.count", int32(2))
+			b.Add(fmt.Sprint("tensor", i), F32, []int64{8}, fill(1))
+			if _, err := b.Write(filepath.Join(dir, fmt.Sprintf("m-%05d-of-00002.gguf", i+1)), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Open(dir); !errors.Is(err, c.kind) {
+			t.Errorf("%v and %v: %v", c.first, c.second, err)
+		}
+	}
+}
+
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	b, err := os.ReadFile(from)

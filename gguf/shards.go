@@ -163,7 +163,8 @@ func (f *File) checkShard(h *head, path string, i, n int) error {
 		return fail("split.no is %d, the name says %d: shards were exchanged or copied, download this one again", no, i)
 	}
 	first := head{values: f.values}
-	if a, b := h.values["general.architecture"].data, f.values["general.architecture"].data; a != nil && a != b {
+	// As text: values may hold slices, which == cannot compare.
+	if a, ok := h.values["general.architecture"]; ok && a.String() != f.values["general.architecture"].String() {
 		return fail("general.architecture is not that of the first shard: not a shard of this model")
 	}
 	total, _ := splitKey(h, "split.tensors.count")

@@ -174,6 +174,7 @@ func TestReadRefuses(t *testing.T) {
 		"huge":         bytes.Replace(whole, []byte(`"experts":12`), []byte(`"experts":1073741823`), 1),
 		"past the end": bytes.Replace(whole, []byte(`"sizes":[`), []byte(`"sizes":[1,`), 1),
 		"too small":    bytes.Replace(whole, []byte(fmt.Sprint(`"sizes":[`, fileSize(testCatalog(t, small.layers, small.experts, small.used)))), []byte(`"sizes":[5`), 1),
+		"no such file": bytes.ReplaceAll(bytes.Replace(whole, []byte(`"align":[`), []byte(`"align":[512,`), 1), []byte(`"shard":0`), []byte(`"shard":1`)),
 		"negative":     bytes.Replace(whole, []byte(`"other_bytes":12345`), []byte(`"other_bytes":-1`), 1),
 	} {
 		if _, err := Read(bytes.NewReader(data)); !errors.Is(err, ErrTrace) || strings.Count(err.Error(), "\n") > 0 {

@@ -215,8 +215,8 @@ func readHeader(in *bufio.Reader) (*Trace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sim: trace: %w: %w", err, ErrTrace)
 	}
-	if len(h.Sizes) != len(h.Shards) {
-		return nil, fmt.Errorf("sim: trace: sizes of %d files, it names %d: %w", len(h.Sizes), len(h.Shards), ErrTrace)
+	if len(h.Sizes) != len(h.Shards) || len(h.Align) != len(h.Shards) {
+		return nil, fmt.Errorf("sim: trace: sizes of %d files and alignments of %d, it names %d: %w", len(h.Sizes), len(h.Align), len(h.Shards), ErrTrace)
 	}
 	for _, l := range cat.Layers {
 		for _, p := range l.Parts {
