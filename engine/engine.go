@@ -54,13 +54,14 @@ type Engine struct {
 	loop     *loop
 }
 
-// Open loads a model. Everything large is allocated here, once, as the plan says.
+// Open loads a model. Everything large is allocated here, once, as the plan says. When ctx ends before that is done, the
+// error is its cause.
 func Open(ctx context.Context, o Options) (*Engine, error) {
 	e, err := prepare(o)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.load(); err != nil {
+	if err := e.load(ctx); err != nil {
 		return nil, errors.Join(err, e.release())
 	}
 	return e, nil
@@ -174,7 +175,7 @@ func (e *Engine) types() []gguf.Type {
 }
 
 // load allocates and starts what the plan says.
-func (e *Engine) load() error {
+func (e *Engine) load(ctx context.Context) error {
 	var err error
 	if e.sums, err = e.openSums(); err != nil {
 		return err
@@ -183,14 +184,35 @@ func (e *Engine) load() error {
 	if err := e.set.SelfTest(e.types()...); err != nil {
 		return err
 	}
-	if e.resident, err = loadResident(e.file, e.model.Resident(), e.opt.Resident, e.opt.Threads); err != nil {
+	if e.resident, err = loadResident(ctx, e.file, e.model.Resident(), e.opt.Resident, e.opt.Threads); err != nil {
 		return err
 	}
 	if e.arena, err = pager.NewArena(e.catalog, e.plan.Slots); err != nil {
 		return err
 	}
-	e.arena.Touch(e.opt.Threads) // registering untouched memory would fault it in on one thread
-	sizes, memory := e.model.Sizes(), model.Memory{}
+	if err := e.arena.Touch(ctx, e.opt.Threads); err != nil { // registering untouched memory would fault it in on one thread
+		return err
+	}
+	memory, err := e.allocate(ctx)
+	if err != nil {
+		return err
+	}
+	if err := e.allocHistory(); err != nil {
+		return err
+	}
+	if err := e.openRecorder(); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	e.loop, err = startLoop(e, memory)
+	return err
+}
+
+// allocate makes what the model computes in.
+func (e *Engine) allocate(ctx context.Context) (memory model.Memory, err error) {
+	sizes := e.model.Sizes()
 	for _, b := range []struct {
 		purpose mem.Purpose
 		size    int64
@@ -204,23 +226,19 @@ func (e *Engine) load() error {
 		}
 		block, err := mem.Alloc(b.purpose, int(b.size))
 		if err != nil {
-			return err
+			return memory, err
 		}
-		block.Touch(e.opt.Threads)
 		e.blocks = append(e.blocks, block)
+		if err := block.TouchWhile(ctx, e.opt.Threads); err != nil {
+			return memory, err
+		}
 		*b.to = block.Bytes()
 	}
-	if err := e.allocHistory(); err != nil {
-		return err
-	}
-	if err := e.openRecorder(); err != nil {
-		return err
-	}
-	e.loop, err = startLoop(e, memory)
-	return err
+	return memory, nil
 }
 
-// Close ends running requests, waits for reads in flight and gives all memory back.
+// Close ends running requests, waits for reads in flight and gives all memory back. Where a broken device cannot be waited
+// for, the arena stays mapped, for the kernel may still write to it, and the error says so.
 func (e *Engine) Close() error {
 	if e.loop != nil {
 		e.loop.close()
@@ -230,7 +248,10 @@ func (e *Engine) Close() error {
 
 func (e *Engine) release() error {
 	var errs []error
-	if e.arena != nil {
+	if e.loop != nil {
+		errs = append(errs, e.loop.broken)
+	}
+	if e.arena != nil && errors.Join(errs...) == nil {
 		errs = append(errs, e.arena.Free())
 	}
 	for _, b := range e.blocks {

@@ -25,6 +25,7 @@ type loop struct {
 	limits  uring.Limits
 	policy  string
 	mapped  []int64 // per shard: where the last mapped weight ends
+	broken  error   // of the device's end, once done is closed: the kernel may still write to the arena
 
 	queue *queue
 	calls chan func() // run between two batches
@@ -114,10 +115,10 @@ func (l *loop) start(memory model.Memory) error {
 func (l *loop) stop() {
 	if l.pager != nil {
 		l.keepWarm()
-		l.pager.Close()
+		_ = l.pager.Close() // a device that failed says so itself
 	}
 	if l.device != nil {
-		l.device.Close()
+		l.broken = l.device.Close()
 	}
 	if l.pool != nil {
 		l.pool.Close()

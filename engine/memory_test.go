@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -78,8 +79,21 @@ func TestReadRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer block.Free()
-	if err := readRun(path, from, block.Bytes(), 3); err != nil || !bytes.HasPrefix(block.Bytes(), content[from:]) {
+	ctx, shard := context.Background(), gguf.Shard{Path: path, Size: int64(len(content))}
+	if err := readRun(ctx, shard, from, block.Bytes(), 3); err != nil || !bytes.HasPrefix(block.Bytes(), content[from:]) {
 		t.Errorf("%v, or other bytes than the file's", err)
+	}
+	stopped, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := readRun(stopped, shard, from, block.Bytes(), 3); !errors.Is(err, context.Canceled) {
+		t.Errorf("stopped: %v", err)
+	}
+	cut := gguf.Shard{Path: path, Size: shard.Size + 5000}
+	if err := readRun(ctx, cut, from, block.Bytes(), 3); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("cut since its header was read: %v", err)
+	}
+	if _, err := mapRun(cut, run{0, from, cut.Size}); !errors.Is(err, mem.ErrSize) {
+		t.Errorf("mapped although cut: %v", err)
 	}
 	g, err := os.Open(path)
 	if err != nil {
@@ -89,7 +103,7 @@ func TestReadRun(t *testing.T) {
 	if err := readPiece(g, from, int64(len(content))+5000, block.Bytes()); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Error(err)
 	}
-	if err := readRun(path+"-gone", 0, block.Bytes(), 1); !errors.Is(err, os.ErrNotExist) {
+	if err := readRun(ctx, gguf.Shard{Path: path + "-gone"}, 0, block.Bytes(), 1); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }

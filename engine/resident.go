@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -66,16 +67,16 @@ func residentBytes(ts []gguf.Tensor) int64 {
 	return sum
 }
 
-func loadResident(f *gguf.File, ts []gguf.Tensor, how string, threads int) (*resident, error) {
+func loadResident(ctx context.Context, f *gguf.File, ts []gguf.Tensor, how string, threads int) (*resident, error) {
 	r := &resident{runs: residentRuns(ts)}
 	var err error
 	switch how {
 	case "mmap", "lock":
-		if err = r.mapAll(f, threads); err == nil && how == "lock" {
+		if err = r.mapAll(ctx, f, threads); err == nil && how == "lock" {
 			r.lock()
 		}
 	case "copy":
-		err = r.copyAll(f, threads)
+		err = r.copyAll(ctx, f, threads)
 	default:
 		err = fmt.Errorf("engine: --resident is %q, allowed are auto, mmap, copy and lock: %w", how, ErrOption)
 	}
@@ -86,28 +87,30 @@ func loadResident(f *gguf.File, ts []gguf.Tensor, how string, threads int) (*res
 }
 
 // mapAll maps the runs and reads them: the first token shall not wait for its pages one by one.
-func (r *resident) mapAll(f *gguf.File, threads int) error {
+func (r *resident) mapAll(ctx context.Context, f *gguf.File, threads int) error {
 	for _, n := range r.runs {
-		g, err := os.Open(f.Shards[n.shard].Path)
-		if err != nil {
-			return fmt.Errorf("engine: %w", err)
-		}
-		st, err := g.Stat()
-		if err == nil {
-			// Asked for as a range it is read as a range; page faults alone read on into the experts behind it.
-			_ = unix.Fadvise(int(g.Fd()), n.from, n.to-n.from, unix.FADV_WILLNEED)
-			var b []byte
-			if b, err = mem.Map(g, n.from, min(n.to, st.Size())-n.from); err == nil {
-				r.parts = append(r.parts, b)
-				mem.Populate(b, threads)
-			}
-		}
-		g.Close()
+		b, err := mapRun(f.Shards[n.shard], n)
 		if err != nil {
 			return fmt.Errorf("engine: resident weights: %w", err)
 		}
+		r.parts = append(r.parts, b)
+		if err := mem.Populate(ctx, b, threads); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// mapRun maps a run as far as the shard goes. One that was cut since its header was read is an error.
+func mapRun(s gguf.Shard, n run) ([]byte, error) {
+	g, err := os.Open(s.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer g.Close()
+	// Asked for as a range it is read as a range; page faults alone read on into the experts behind it.
+	_ = unix.Fadvise(int(g.Fd()), n.from, n.to-n.from, unix.FADV_WILLNEED)
+	return mem.Map(g, n.from, min(n.to, s.Size)-n.from)
 }
 
 // lock keeps the mappings in memory, or says why not.
@@ -125,7 +128,7 @@ func (r *resident) lock() {
 const copyPiece = 4 << 20
 
 // copyAll reads the runs into one block, on several threads and past the page cache, where a second copy would lie.
-func (r *resident) copyAll(f *gguf.File, threads int) error {
+func (r *resident) copyAll(ctx context.Context, f *gguf.File, threads int) error {
 	sum := int64(0)
 	for _, n := range r.runs {
 		sum += n.to - n.from
@@ -137,7 +140,9 @@ func (r *resident) copyAll(f *gguf.File, threads int) error {
 	if r.block, err = mem.Alloc("resident weights", int(sum)); err != nil {
 		return err
 	}
-	r.block.Touch(threads)
+	if err := r.block.TouchWhile(ctx, threads); err != nil {
+		return err
+	}
 	at := int64(0)
 	for _, n := range r.runs {
 		end := at + n.to - n.from
@@ -145,35 +150,32 @@ func (r *resident) copyAll(f *gguf.File, threads int) error {
 		at = end
 	}
 	for i, n := range r.runs {
-		if err := readRun(f.Shards[n.shard].Path, n.from, r.parts[i], threads); err != nil {
+		if err := readRun(ctx, f.Shards[n.shard], n.from, r.parts[i], threads); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// readRun fills b, whole pages, from a file; what lies past its end stays zero.
-func readRun(path string, from int64, b []byte, threads int) error {
-	g, direct, err := openDirect(path)
+// readRun fills b, whole pages, from a shard; what lies past its end stays zero. A shard that was cut since its header was
+// read is an error, and the cause of ctx when that ends.
+func readRun(ctx context.Context, s gguf.Shard, from int64, b []byte, threads int) error {
+	g, direct, err := openDirect(s.Path)
 	if err != nil {
 		return fmt.Errorf("engine: resident weights: %w", err)
 	}
 	defer g.Close()
-	st, err := g.Stat()
-	if err != nil {
-		return fmt.Errorf("engine: resident weights: %w", err)
-	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	errs := make([]error, max(1, min(threads, len(b)/copyPiece+1)))
 	for i := range errs {
 		wg.Go(func() {
-			for errs[i] == nil {
+			for errs[i] == nil && ctx.Err() == nil {
 				at := int(next.Add(copyPiece)) - copyPiece
 				if at >= len(b) {
 					return
 				}
-				errs[i] = readPiece(g, from+int64(at), st.Size(), b[at:min(at+copyPiece, len(b))])
+				errs[i] = readPiece(g, from+int64(at), s.Size, b[at:min(at+copyPiece, len(b))])
 			}
 		})
 	}
@@ -181,7 +183,7 @@ func readRun(path string, from int64, b []byte, threads int) error {
 	if !direct {
 		_ = unix.Fadvise(int(g.Fd()), from, int64(len(b)), unix.FADV_DONTNEED)
 	}
-	return errors.Join(errs...)
+	return cmp.Or(context.Cause(ctx), errors.Join(errs...))
 }
 
 // readPiece reads whole pages; a direct read that was cut short goes on from the last whole page.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -179,7 +180,7 @@ func Verify(ctx context.Context, o VerifyOptions) (VerifyResult, error) {
 			return VerifyResult{}, err
 		}
 	}
-	err = v.run(ctx, max(o.Threads, 2))
+	err = v.run(ctx, max(1, cmp.Or(o.Threads, 2)))
 	if v.result.Made > 0 {
 		err = errors.Join(err, v.sums.save())
 	}

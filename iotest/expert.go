@@ -148,13 +148,15 @@ func (x *expertRun) chooseBursts() error {
 }
 
 // withPager calls fn with a pager over an arena of its own and the real device.
-func (x *expertRun) withPager(slots []int, fn func(p *pager.Pager) error) (err error) {
+func (x *expertRun) withPager(ctx context.Context, slots []int, fn func(p *pager.Pager) error) (err error) {
 	arena, err := pager.NewArena(x.cat, slots)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, arena.Free()) }()
-	arena.Touch(runtime.GOMAXPROCS(0))
+	if err := arena.Touch(ctx, runtime.GOMAXPROCS(0)); err != nil {
+		return err
+	}
 	dev, err := uring.Open(x.files, arena.Regions(), uring.Options{Backend: x.opt.Engine.Backend, PrefetchBytes: x.opt.Engine.InFlight})
 	if err != nil {
 		return err
@@ -180,7 +182,7 @@ func whole(ready []expert.Ready) error {
 
 // readBursts uses random experts, layer by layer, in an arena that keeps next to none; the numbers of experts take turns.
 func (x *expertRun) readBursts(ctx context.Context) error {
-	return x.withPager(x.cat.MinSlots(), func(p *pager.Pager) error {
+	return x.withPager(ctx, x.cat.MinSlots(), func(p *pager.Pager) error {
 		rnd, begin := rand.New(rand.NewPCG(1, 2)), time.Now()
 		total := x.opt.Runtime * time.Duration(len(x.bursts))
 		for layer := 0; ctx.Err() == nil; layer++ {
@@ -240,7 +242,7 @@ type Replay struct {
 
 // readBatches replays the recorded uses in the arena of a run. Prompts are read but not timed.
 func (x *expertRun) readBatches(ctx context.Context) error {
-	return x.withPager(x.plan.Slots, func(p *pager.Pager) error {
+	return x.withPager(ctx, x.plan.Slots, func(p *pager.Pager) error {
 		r, total := Replay{Budget: x.plan.Budget}, time.Duration(0)
 		for _, n := range x.plan.Slots {
 			r.Slots += n

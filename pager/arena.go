@@ -1,6 +1,7 @@
 package pager
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/epq-uring/epq-uring/expert"
@@ -73,8 +74,11 @@ func layoutArena(cat *expert.Catalog, slots []int) (a *Arena, ends []int, err er
 // Regions returns the memory as the device registers it: each at most 1 GiB. It is valid until Free.
 func (a *Arena) Regions() [][]byte { return a.regions }
 
-// Touch makes all pages present on several threads: registering untouched memory would fault it in on one.
-func (a *Arena) Touch(threads int) { a.block.Touch(threads) }
+// Touch makes all pages present on several threads: registering untouched memory would fault it in on one. It stops, with
+// its cause, when ctx ends.
+func (a *Arena) Touch(ctx context.Context, threads int) error {
+	return a.block.TouchWhile(ctx, threads)
+}
 
 // Free gives the memory back, after the device that may write to it was closed.
 func (a *Arena) Free() error {

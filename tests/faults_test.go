@@ -497,6 +497,9 @@ func TestNothingIsLeft(t *testing.T) {
 	if err := os.WriteFile(broken, b, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	stopped, stop := context.WithCancel(context.Background())
+	stop()
+	ctx := context.Background()
 	nobody := goleak.IgnoreCurrent()
 	files, memory := openFiles(t), mem.Usage()
 	for _, change := range []func(*engine.Options){
@@ -508,10 +511,16 @@ func TestNothingIsLeft(t *testing.T) {
 		func(o *engine.Options) { o.Backend = "nosuch" },
 		func(o *engine.Options) { o.RAM = "1" },
 		func(o *engine.Options) { o.Model = broken },
+		func(o *engine.Options) { ctx = stopped },
+		func(o *engine.Options) { ctx, o.Resident = stopped, "copy" },
 	} {
 		o := faultOptions(path)
+		ctx = context.Background()
 		change(&o)
-		e, err := engine.Open(context.Background(), o)
+		e, err := engine.Open(ctx, o)
+		if ctx == stopped && !errors.Is(err, context.Canceled) {
+			t.Errorf("stopped while loading: %v", err)
+		}
 		if err != nil {
 			continue
 		}
@@ -535,5 +544,29 @@ func TestNothingIsLeft(t *testing.T) {
 		if n != memory[purpose] {
 			t.Errorf("%s: %d bytes are left", purpose, n-memory[purpose])
 		}
+	}
+}
+
+// stuck is a device whose end cannot be waited for.
+type stuck struct{ uring.Device }
+
+var errStuck = errors.New("reads are in flight")
+
+func (d stuck) Close() error { return errors.Join(errStuck, d.Device.Close()) }
+
+// Memory that the kernel may still write to is not given back, and whoever closes the engine learns of it.
+func TestDeviceThatStaysBusy(t *testing.T) {
+	o := faultOptions(copyModel(t))
+	o.WrapDevice = func(d uring.Device) uring.Device { return stuck{d} }
+	before := mem.Usage()["arena"]
+	e, err := engine.Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); !errors.Is(err, errStuck) {
+		t.Errorf("closed with %v", err)
+	}
+	if held := mem.Usage()["arena"] - before; held != e.Plan().ArenaBytes {
+		t.Errorf("%d bytes are kept, the arena has %d", held, e.Plan().ArenaBytes)
 	}
 }

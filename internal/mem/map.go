@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"unsafe"
@@ -69,15 +70,16 @@ func hugePart(b []byte) []byte {
 }
 
 // Populate reads what Map returned and makes its pages present, on the given number of threads (at least one), so that
-// nobody waits for them later. The kernel may still drop them.
-func Populate(b []byte, threads int) {
+// nobody waits for them later. The kernel may still drop them. It stops, with its cause, when ctx ends.
+func Populate(ctx context.Context, b []byte, threads int) error {
 	at := uintptr(unsafe.Pointer(&b[0]))
 	lead := int(at % uintptr(os.Getpagesize()))
 	whole := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&b[0]), -lead)), lead+len(b))
 	first := hugePage - int((at-uintptr(lead))&(hugePage-1)) // up to the first border
 	_ = unix.Madvise(whole, unix.MADV_RANDOM)
-	share(len(whole), first, threads, func(from, to int) { read(whole[from:to]) })
+	err := share(ctx, len(whole), first, threads, func(from, to int) { read(whole[from:to]) })
 	_ = unix.Madvise(whole, unix.MADV_NORMAL)
+	return err
 }
 
 // read makes pages present: all at once (Linux 5.14), or one by one.

@@ -2,6 +2,7 @@ package mem
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -34,7 +35,9 @@ func TestMapAligns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			Populate(b, 2)
+			if err := Populate(context.Background(), b, 2); err != nil {
+				t.Error(err)
+			}
 			if !bytes.Equal(b, content[from:from+size]) {
 				t.Errorf("%d bytes from %d: other bytes", size, from)
 			}

@@ -6,6 +6,7 @@
 package mem
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -120,13 +121,17 @@ const touchPiece = 16 * hugePage
 
 // Touch makes every page present and writable without changing its content, on the given number of threads (at least
 // one). Pages that are there already cost little.
-func (b *Block) Touch(threads int) {
+func (b *Block) Touch(threads int) { _ = b.TouchWhile(context.Background(), threads) }
+
+// TouchWhile is Touch that stops, with its cause, when ctx ends.
+func (b *Block) TouchWhile(ctx context.Context, threads int) error {
 	all := b.all()
-	share(len(all), 0, threads, func(from, to int) { populate(all[from:to]) })
+	return share(ctx, len(all), 0, threads, func(from, to int) { populate(all[from:to]) })
 }
 
-// share calls do for pieces of 0..n, the first of which ends at first unless that is 0, on a number of threads.
-func share(n, first, threads int, do func(from, to int)) {
+// share calls do for pieces of 0..n, the first of which ends at first unless that is 0, on a number of threads. It stops,
+// with its cause, when ctx ends.
+func share(ctx context.Context, n, first, threads int, do func(from, to int)) error {
 	var next atomic.Int64
 	next.Store(int64(first - touchPiece))
 	if first == 0 {
@@ -135,7 +140,7 @@ func share(n, first, threads int, do func(from, to int)) {
 	var wg sync.WaitGroup
 	for range max(1, threads) {
 		wg.Go(func() {
-			for {
+			for ctx.Err() == nil {
 				from := int(next.Add(touchPiece)) - touchPiece
 				if from >= n {
 					return
@@ -145,6 +150,7 @@ func share(n, first, threads int, do func(from, to int)) {
 		})
 	}
 	wg.Wait()
+	return context.Cause(ctx)
 }
 
 // populate asks the kernel for all pages at once (Linux 5.14) and touches them one by one where it does not know how.

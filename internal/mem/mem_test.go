@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -97,6 +98,32 @@ func TestAllocRefused(t *testing.T) {
 	}
 	if n := Usage()["test"]; n != 0 {
 		t.Errorf("usage %d after a refused allocation", n)
+	}
+}
+
+// Making pages present stops with its cause, between two pieces.
+func TestTouchStops(t *testing.T) {
+	b, err := Alloc("test", 4*touchPiece)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Free()
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	done := 0
+	err = share(ctx, b.mapped, 0, 1, func(from, to int) {
+		if done += to - from; done == 2*touchPiece {
+			cancel(why)
+		}
+	})
+	if !errors.Is(err, why) || done != 2*touchPiece {
+		t.Errorf("%v after %d bytes", err, done)
+	}
+	if err := b.TouchWhile(ctx, 3); !errors.Is(err, why) {
+		t.Error(err)
+	}
+	if err := Populate(ctx, b.Bytes(), 2); !errors.Is(err, why) {
+		t.Error(err)
 	}
 }
 
