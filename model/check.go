@@ -30,7 +30,7 @@ type Comparison struct {
 // and again in float64 from the dequantised weights. What differs beyond rounding is the quantisation of activations to 8
 // bits. It is for a model that does nothing else meanwhile; sequences are not touched.
 func (m *Model) CheckLayer(moe int, seed uint64) (LayerCheck, error) {
-	l := m.layerOf(moe)
+	l := m.moeLayer(moe)
 	if l == nil {
 		return LayerCheck{}, fmt.Errorf("model: layer %d of %d with experts: %w", moe, m.MoELayers(), ErrTensor)
 	}
@@ -74,15 +74,6 @@ func (m *Model) CheckLayer(moe int, seed uint64) (LayerCheck, error) {
 	ref.addShared(sum, a)
 	c.Whole = compare(added, sum)
 	return c, err
-}
-
-func (m *Model) layerOf(moe int) *layer {
-	for i := range m.layers {
-		if moe >= 0 && m.layers[i].moe == moe {
-			return &m.layers[i]
-		}
-	}
-	return nil
 }
 
 // reference computes in float64, one multiplication after the other.

@@ -13,19 +13,36 @@ import (
 //	S <- exp(g) S;  d = beta (v - S k);  S <- S + d k';  o = S q          v head h reads q/k head h mod Hk
 //	y = W_out concat_h(RMS(o_h; ssm_norm) * silu(z_h))
 func (m *Model) deltaNet(l *layer, b *Batch) {
-	s, t, c, n := &m.s, &m.tasks, m.Config, len(b.Tokens)
+	s, c, n := &m.s, m.Config, len(b.Tokens)
 	m.gather(s.inPanel, s.in, nil, n, forms(&l.qkv, &l.z, &l.alpha, &l.beta))
 	m.multiply(n,
 		product{w: &l.qkv, in: s.inPanel, y: s.qkv, ldy: l.qkv.Rows},
 		product{w: &l.z, in: s.inPanel, y: s.z, ldy: l.z.Rows},
 		product{w: &l.alpha, in: s.inPanel, y: s.alpha, ldy: c.ValueHeads},
 		product{w: &l.beta, in: s.inPanel, y: s.beta, ldy: c.ValueHeads})
+	m.recur(l, b)
+}
+
+// recur is the rest of a recurrent layer once its inputs are projected: the heads, and the projection of what they leave.
+func (m *Model) recur(l *layer, b *Batch) {
+	s, n := &m.s, len(b.Tokens)
 	m.rewind.keep(m, l, b)
-	t.delta.l, t.delta.b = l, b
-	m.pool.Run(&t.delta, c.KeyGroups)
-	t.quantise.run(m, n, s.yActs, s.y)
+	m.runHeads(l, b)
+	m.tasks.quantise.run(m, n, s.yActs, s.y)
 	m.gather(s.yPanel, s.yActs, nil, n, forms(&l.ssmOut))
-	m.multiply(n, product{w: &l.ssmOut, in: s.yPanel, y: s.half, ldy: c.Width})
+	m.multiply(n, product{w: &l.ssmOut, in: s.yPanel, y: s.half, ldy: m.Config.Width})
+}
+
+// runHeads moves the states of a recurrent layer on by a batch.
+func (m *Model) runHeads(l *layer, b *Batch) {
+	t := &m.tasks
+	if l.mixer == KDA {
+		t.kda.l, t.kda.b = l, b
+		m.pool.Run(&t.kda, m.Config.ValueHeads)
+		return
+	}
+	t.delta.l, t.delta.b = l, b
+	m.pool.Run(&t.delta, m.Config.KeyGroups)
 }
 
 // deltaTask walks the batch for one q/k head and its v heads a unit, so that their state stays in cache over a prompt.
@@ -35,13 +52,7 @@ type deltaTask struct {
 	b *Batch
 }
 
-func (t *deltaTask) Do(_, g int) {
-	for first := 0; first < len(t.b.Tokens); {
-		n := t.b.run(first)
-		t.run(g, first, n)
-		first += n
-	}
-}
+func (t *deltaTask) Do(_, g int) { t.b.sequences(func(first, n int) { t.run(g, first, n) }) }
 
 // run is q/k head g and its v heads over tokens [first, first+n) of one sequence: all inputs first, then each head's
 // recurrence in one go, then all outputs.

@@ -38,13 +38,15 @@ func (m *Model) Foresee(first int, hidden []float32, scores [][]float32) {
 	}
 }
 
-// moeLayer finds the n-th layer with routed experts: at least as many layers come before it.
+// moeLayer finds the n-th layer of the main pass with routed experts, before which there are at least as many layers; nil
+// without one.
 func (m *Model) moeLayer(n int) *layer {
-	for i := n; ; i++ {
+	for i := n; n >= 0 && i < len(m.layers); i++ {
 		if m.layers[i].moe == n {
 			return &m.layers[i]
 		}
 	}
+	return nil
 }
 
 func (s *scratch) divideForeseen(mem *space, c Config, f kernels.Form) {

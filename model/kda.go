@@ -15,7 +15,7 @@ import (
 //	S <- exp(g) S by row;  e = beta (v - S' k);  S <- S + k e';  o = S' q
 //	y = W_o concat_h(RMS(o_h; ssm_norm) * sigmoid(z_h))
 func (m *Model) kda(l *layer, b *Batch) {
-	s, t, c, n := &m.s, &m.tasks, m.Config, len(b.Tokens)
+	s, c, n := &m.s, m.Config, len(b.Tokens)
 	inner, channels := c.StateDim*c.ValueHeads, c.convChannels()
 	m.gather(s.inPanel, s.in, nil, n, forms(&l.q, &l.k, &l.v, &l.z, &l.alpha, &l.beta))
 	m.multiply(n,
@@ -25,12 +25,7 @@ func (m *Model) kda(l *layer, b *Batch) {
 		product{w: &l.z, in: s.inPanel, y: s.z, ldy: inner},
 		product{w: &l.alpha, in: s.inPanel, y: s.alpha, ldy: inner},
 		product{w: &l.beta, in: s.inPanel, y: s.beta, ldy: c.ValueHeads})
-	m.rewind.keep(m, l, b)
-	t.kda.l, t.kda.b = l, b
-	m.pool.Run(&t.kda, c.ValueHeads)
-	t.quantise.run(m, n, s.yActs, s.y)
-	m.gather(s.yPanel, s.yActs, nil, n, forms(&l.ssmOut))
-	m.multiply(n, product{w: &l.ssmOut, in: s.yPanel, y: s.half, ldy: c.Width})
+	m.recur(l, b)
 }
 
 // kdaTask walks the batch for one head a unit, so that its state stays in cache over a prompt.
@@ -40,13 +35,7 @@ type kdaTask struct {
 	b *Batch
 }
 
-func (t *kdaTask) Do(_, h int) {
-	for first := 0; first < len(t.b.Tokens); {
-		n := t.b.run(first)
-		t.run(h, first, n)
-		first += n
-	}
-}
+func (t *kdaTask) Do(_, h int) { t.b.sequences(func(first, n int) { t.run(h, first, n) }) }
 
 // run is one head over tokens [first, first+n) of one sequence.
 func (t *kdaTask) run(h, first, n int) {

@@ -188,6 +188,15 @@ func (b *Batch) run(first int) int {
 	return n
 }
 
+// sequences calls fn for the tokens [first, first+n) of every sequence.
+func (b *Batch) sequences(fn func(first, n int)) {
+	for first := 0; first < len(b.Tokens); {
+		n := b.run(first)
+		fn(first, n)
+		first += n
+	}
+}
+
 func (m *Model) check(b *Batch) error {
 	if n := len(b.Tokens); n == 0 || n > m.opt.UBatch || len(b.Seqs) != n || len(b.Pos) != n {
 		return fmt.Errorf("model: a batch of %d tokens (%d sequences, %d positions), allowed are 1 to %d", n, len(b.Seqs), len(b.Pos), m.opt.UBatch)

@@ -136,13 +136,11 @@ func (m *Model) follow(b *Batch) {
 		}
 	}
 	m.pair()
-	for first := 0; first < n; {
-		count, seq := b.run(first), b.Seqs[first]
-		rows := min(count, s.stride/width)
+	b.sequences(func(first, count int) {
+		seq, rows := b.Seqs[first], min(count, s.stride/width)
 		copy(s.kept[int(seq)*s.stride:], m.s.x[(first+count-rows)*width:(first+count)*width])
 		s.rows[seq] = rows
-		first += count
-	}
+	})
 	if len(s.batch.Tokens) > 0 {
 		m.joinPairs()
 		m.tasks.norm = normTask{m: m, weight: m.prediction.layer.attnNorm}

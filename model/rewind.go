@@ -75,18 +75,18 @@ func (r *rewind) keep(m *Model, l *layer, b *Batch) {
 		return
 	}
 	s, channels, decays, heads := &m.s, m.Config.convChannels(), m.decays(), m.Config.ValueHeads
-	for first := 0; first < len(b.Tokens); {
-		n, seq := b.run(first), int(b.Seqs[first])
-		if r.tokens[seq] > 0 {
-			at := seq*m.state.recurrents + l.recurrent
-			k := &r.kept[at]
-			copy(k.taps, m.state.taps[at])
-			copy(k.qkv, s.qkv[first*channels:(first+n)*channels])
-			copy(k.alpha, s.alpha[first*decays:(first+n)*decays])
-			copy(k.beta, s.beta[first*heads:(first+n)*heads])
+	b.sequences(func(first, n int) {
+		seq := int(b.Seqs[first])
+		if r.tokens[seq] == 0 {
+			return
 		}
-		first += n
-	}
+		at := seq*m.state.recurrents + l.recurrent
+		k := &r.kept[at]
+		copy(k.taps, m.state.taps[at])
+		copy(k.qkv, s.qkv[first*channels:(first+n)*channels])
+		copy(k.alpha, s.alpha[first*decays:(first+n)*decays])
+		copy(k.beta, s.beta[first*heads:(first+n)*heads])
+	})
 }
 
 // keepMatrix saves the state of one head, which begins at float from of its layer's; workers call it for their heads.
@@ -99,7 +99,7 @@ func (r *rewind) keepMatrix(seq int32, at, from int, state []float32) {
 // Rewind takes a sequence that the last batch marked as drafted back to where it was after the first keep of its tokens
 // there. The next token fed has the position after those.
 func (m *Model) Rewind(seq int32, keep int) {
-	r, s, t := &m.rewind, &m.s, &m.tasks
+	r, s := &m.rewind, &m.s
 	n := r.tokens[seq]
 	r.tokens[seq] = 0
 	if keep < n {
@@ -121,13 +121,6 @@ func (m *Model) Rewind(seq int32, keep int) {
 		copy(s.qkv, k.qkv[:keep*m.Config.convChannels()])
 		copy(s.alpha, k.alpha[:keep*m.decays()])
 		copy(s.beta, k.beta[:keep*m.Config.ValueHeads])
-		switch l.mixer {
-		case DeltaNet:
-			t.delta.l, t.delta.b = l, b
-			m.pool.Run(&t.delta, m.Config.KeyGroups)
-		case KDA:
-			t.kda.l, t.kda.b = l, b
-			m.pool.Run(&t.kda, m.Config.ValueHeads)
-		}
+		m.runHeads(l, b)
 	}
 }

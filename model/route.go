@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/kernels"
 )
 
@@ -117,24 +118,12 @@ func twoLargest(x []float32) float32 {
 // topK selects the largest scores, best first, the lower index before an equal one. It reports false when a score is NaN
 // or +Inf, or when fewer than len(ids) are above -Inf.
 func topK(ids []int32, scores []float32) bool {
-	n := 0
-	for i, v := range scores {
+	for _, v := range scores {
 		if !(v <= math.MaxFloat32) {
 			return false
 		}
-		if n == len(ids) && v <= scores[ids[n-1]] || v < -math.MaxFloat32 {
-			continue
-		}
-		if n < len(ids) {
-			n++
-		}
-		j := n - 1
-		for ; j > 0 && v > scores[ids[j-1]]; j-- {
-			ids[j] = ids[j-1]
-		}
-		ids[j] = int32(i)
 	}
-	return n == len(ids)
+	return expert.Top(ids, scores) == len(ids)
 }
 
 // weigh gives the selected experts their probability p, divided by the selected ones' sum (at least 2^-14) where weights

@@ -1,8 +1,9 @@
 package prefetch
 
 import (
-	"math"
 	"slices"
+
+	"github.com/epq-uring/epq-uring/expert"
 )
 
 // Kinds of lists of a layer, the nearest first.
@@ -90,7 +91,7 @@ func (r *router) experts(lists [][kinds]list, layer int) int { return lists[laye
 // fillByScore ranks experts by score and sorts them into buckets of their distance from the border between what would be
 // selected and what would not, relative to the spread of the list.
 func fillByScore(l *list, scores []float32) {
-	l.n = top(l.ids, scores)
+	l.n = expert.Top(l.ids, scores)
 	if l.n == 0 {
 		return
 	}
@@ -105,25 +106,6 @@ func fillByScore(l *list, scores []float32) {
 		b := int((margin + 1) * marginBuckets / 2)
 		l.bucket[i] = uint8(min(max(b, 0), marginBuckets-1) * historyBuckets)
 	}
-}
-
-// top stores the indices of the largest finite scores, best first, the lower index before an equal one, and returns how
-// many there are.
-func top(ids []int32, scores []float32) (n int) {
-	for i, v := range scores {
-		if !(v >= -math.MaxFloat32) || v > math.MaxFloat32 || n == len(ids) && v <= scores[ids[n-1]] {
-			continue
-		}
-		if n < len(ids) {
-			n++
-		}
-		j := n - 1
-		for ; j > 0 && v > scores[ids[j-1]]; j-- {
-			ids[j] = ids[j-1]
-		}
-		ids[j] = int32(i)
-	}
-	return n
 }
 
 // oracle names what a recorded run used next, as long as this one takes the same way.

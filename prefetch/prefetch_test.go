@@ -182,22 +182,9 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A router whose scores are not finite, or masked but for a few, names only what it can.
-func TestTop(t *testing.T) {
+// A router whose scores are all the same, or masked but for one, is sorted into buckets all the same.
+func TestFillByScore(t *testing.T) {
 	inf := float32(math.Inf(1))
-	ids := make([]int32, 3)
-	for _, c := range []struct {
-		scores []float32
-		want   []int32
-	}{
-		{[]float32{1, 3, 2, 3, 0}, []int32{1, 3, 2}},
-		{[]float32{-inf, 5, -inf, -inf}, []int32{1}},
-		{[]float32{float32(math.NaN()), inf, -inf}, nil},
-	} {
-		if n := top(ids, c.scores); !slices.Equal(ids[:n], c.want) {
-			t.Errorf("%v: %v, want %v", c.scores, ids[:n], c.want)
-		}
-	}
 	for _, n := range []int{2, 4} {
 		l := newList(n, 4)
 		fillByScore(&l, []float32{2, 2, 2, 2}) // no spread

@@ -51,7 +51,7 @@ func (p *Prefetcher) Union(layer int, hidden []float32, width int) []expert.Gues
 	for i := range sample {
 		t := i * tokens / sample
 		p.opt.Score(target, hidden[t*width:(t+1)*width], u.scores[:])
-		for _, id := range u.ids[:top(u.ids, u.scores[0])] {
+		for _, id := range u.ids[:expert.Top(u.ids, u.scores[0])] {
 			u.count[id]++
 		}
 	}
