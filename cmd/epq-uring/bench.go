@@ -276,11 +276,7 @@ func writeTo(c *cli.Command, path string, write func(io.Writer) error) error {
 	case "-":
 		return write(c.Root().Writer)
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
+	return writeFile(path, write)
 }
 
 func compareCommand() *cli.Command {

@@ -35,12 +35,12 @@ const chatHelp = `/set system TEXT           set the system message
 `
 
 // chatLoop reads questions from the terminal until /bye.
-func chatLoop(ctx context.Context, c *cli.Command, o engine.Options) error {
+func chatLoop(ctx context.Context, c *cli.Command, o engine.Options) (err error) {
 	e, err := open(ctx, c, o)
 	if err != nil {
 		return err
 	}
-	defer e.Close()
+	defer closing(e, &err)
 	v := &conversation{c: c, e: e, system: c.String("system"), sampling: sampling(c)}
 	in, out := bufio.NewScanner(c.Root().Reader), c.Root().Writer
 	in.Buffer(nil, 1<<20)
@@ -110,7 +110,11 @@ func (v *conversation) answer(ctx context.Context, question string) error {
 	if v.system != "" {
 		all = append([]chat.Message{{Role: "system", Content: v.system}}, ms...)
 	}
+	out := v.c.Root().Writer
 	tokens, prompt, err := v.e.EncodeChat(chat.Input{Messages: all})
+	if tooLong(out, err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -118,7 +122,7 @@ func (v *conversation) answer(ctx context.Context, question string) error {
 	if err != nil {
 		return err
 	}
-	out, shown := v.c.Root().Writer, newVisible(v.e, prompt)
+	shown := newVisible(v.e, prompt)
 	r, err := v.e.Generate(ctx, engine.Request{
 		Tokens: tokens, MaxTokens: v.c.Int("predict"), Sampling: v.sampling,
 		Stop: slices.Concat(v.c.StringSlice("stop"), v.e.Chat().Stops()), IgnoreEOS: v.c.Bool("ignore-eos"),
@@ -127,10 +131,8 @@ func (v *conversation) answer(ctx context.Context, question string) error {
 		return err
 	})
 	fmt.Fprintln(out, shown.end())
-	var full *engine.ContextError
 	switch {
-	case errors.As(err, &full):
-		fmt.Fprintln(out, full.Error()+", or /clear")
+	case tooLong(out, err):
 		return nil
 	case errors.Is(err, context.Canceled): // what was said so far stays
 	case err != nil:
@@ -147,4 +149,14 @@ func (v *conversation) answer(ctx context.Context, question string) error {
 	}
 	v.messages = append(ms, chat.Message{Role: "assistant", Content: shown.text})
 	return nil
+}
+
+// tooLong says what to do about a conversation that no longer fits the context, and whether that is what err means.
+func tooLong(out io.Writer, err error) bool {
+	var full *engine.ContextError
+	if !errors.As(err, &full) {
+		return false
+	}
+	fmt.Fprintln(out, full.Error()+", or /clear")
+	return true
 }

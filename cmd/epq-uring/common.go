@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -71,9 +72,9 @@ func modelFlags() []cli.Flag {
 		&cli.IntFlag{Name: "evict-stale-tokens", Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
 		&cli.StringFlag{Name: "prefetch", Value: "auto", Usage: "experts read before they are asked for: auto (where it pays), on, off, router, history, hybrid, or oracle=`FILE` (a trace of the same run)", Sources: env("prefetch")},
 		&cli.StringFlag{Name: "resident", Value: "auto", Usage: "weights outside the experts: mmap (pages of the file), lock (the same, never dropped), copy (anonymous, huge pages), auto (copy where that costs no expert's place)", Sources: env("resident")},
-		&cli.BoolFlag{Name: "no-direct", Usage: "read experts through the page cache, for comparing (default: O_DIRECT)", Sources: env("no-direct")},
-		&cli.BoolFlag{Name: "no-warm", Usage: "do not read what was hot in earlier runs first, and keep nothing for later ones", Sources: env("no-warm")},
-		&cli.BoolFlag{Name: "verify", Usage: "compare every read with the checksums that epq-uring verify took down", Sources: env("verify")},
+		&cli.BoolFlag{Name: "no-direct", Usage: "read experts through the page cache, for comparing (default: O_DIRECT)", Sources: envSwitch("no-direct")},
+		&cli.BoolFlag{Name: "no-warm", Usage: "do not read what was hot in earlier runs first, and keep nothing for later ones", Sources: envSwitch("no-warm")},
+		&cli.BoolFlag{Name: "verify", Usage: "compare every read with the checksums that epq-uring verify took down", Sources: envSwitch("verify")},
 		sumsFlag(),
 		&cli.StringFlag{Name: "trace", Usage: "record which experts are used to `FILE`, for simulate (plan: read it, and expect its hit rate)", Sources: env("trace")},
 		&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout", Sources: envSwitch("json")},
@@ -91,7 +92,7 @@ func options(c *cli.Command) (engine.Options, error) {
 		return engine.Options{}, err
 	}
 	o := engine.Options{
-		Model: c.String("model"), RAM: c.String("ram"), Threads: c.Int("threads"), Batch: c.Int("batch-size"), UBatch: c.Int("ubatch-size"),
+		Model: c.String("model"), RAM: ramOf(c), Threads: c.Int("threads"), Batch: c.Int("batch-size"), UBatch: c.Int("ubatch-size"),
 		CacheTypeK: c.String("cache-type-k"), CacheTypeV: c.String("cache-type-v"), Backend: c.String("backend"), Kernels: c.String("kernels"), KernelPlugin: c.String("kernel-plugin"), NUMA: c.String("numa"), Buffered: c.Bool("no-direct"),
 		EvictPolicy: c.String("evict-policy"), StaleTokens: c.Int("evict-stale-tokens"), Verify: c.Bool("verify"), Sums: c.String("sums"), Resident: c.String("resident"),
 	}
@@ -115,8 +116,8 @@ func options(c *cli.Command) (engine.Options, error) {
 	case c.IsSet("ctx-size"):
 		return o, fmt.Errorf("-c is %d, a number of tokens or 0 is needed: %w", n, errUsage)
 	}
-	if mb := c.Int("ram-budget-mb"); mb > 0 && !c.IsSet("ram") {
-		o.RAM = strconv.Itoa(mb) + "MiB"
+	if mb := c.Int("ram-budget-mb"); mb < 0 {
+		return o, fmt.Errorf("--ram-budget-mb is %d, a number of MiB is needed: %w", mb, errUsage)
 	}
 	if o.RAM != "auto" && o.RAM != "min" {
 		if _, err := engine.ParseSize(o.RAM); err != nil {
@@ -131,6 +132,14 @@ func options(c *cli.Command) (engine.Options, error) {
 	}
 	o.InFlight = tunedFor(o.Model)
 	return o, nil
+}
+
+// ramOf is the budget as --ram or --ram-budget-mb give it.
+func ramOf(c *cli.Command) string {
+	if mb := c.Int("ram-budget-mb"); mb > 0 && !c.IsSet("ram") {
+		return fmt.Sprintf("%dMiB", mb)
+	}
+	return c.String("ram")
 }
 
 // tunedFor is how many bytes in flight iotest --tune found for the model's disk, 0 if it did not or something changed since.
@@ -207,6 +216,15 @@ func encode(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// writeFile makes a file of what write writes.
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
 }
 
 // parseIDs reads token ids with commas between.

@@ -115,14 +115,6 @@ func questions(path string) ([]bench.Question, error) {
 	return qs, nil
 }
 
-// ramOf is the budget as --ram or --ram-budget-mb give it.
-func ramOf(c *cli.Command) string {
-	if mb := c.Int("ram-budget-mb"); mb > 0 && !c.IsSet("ram") {
-		return fmt.Sprintf("%dMiB", mb)
-	}
-	return c.String("ram")
-}
-
 // writeResult prints a table, and the whole as JSON where --json says.
 func writeResult(c *cli.Command, v any, facts [][2]string, tables []bench.Table) error {
 	out := c.Root().Writer

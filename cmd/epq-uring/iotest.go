@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -200,14 +199,6 @@ func showReport(c *cli.Command, r *iotest.Report, json bool) error {
 		return printJSON(c, r)
 	}
 	return r.WriteText(c.Root().Writer)
-}
-
-func writeFile(path string, write func(io.Writer) error) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
 }
 
 // phases shows progress of phases that follow each other, on a terminal.

@@ -144,8 +144,11 @@ func measure(ctx context.Context, s *kernels.Set, info *setInfo) (err error) {
 	defer func() { err = errors.Join(err, m.Close()) }()
 	for _, t := range kernels.Types() {
 		f := info.Formats[t.String()]
-		if err := ctx.Err(); err != nil || !f.OK {
+		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if !f.OK {
+			continue
 		}
 		rate, err := s.Measure(t, benchTime)
 		if err != nil {

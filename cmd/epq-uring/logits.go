@@ -37,7 +37,7 @@ type routes struct {
 	Routes [][][]int32 `json:"routes"`
 }
 
-func logits(ctx context.Context, c *cli.Command) error {
+func logits(ctx context.Context, c *cli.Command) (err error) {
 	ids, err := parseIDs(c.String("tokens"))
 	if err != nil {
 		return err
@@ -61,18 +61,31 @@ func logits(ctx context.Context, c *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	defer e.Close()
+	defer closing(e, &err)
 	own, err := traceRoutes(e, c, forced, len(ids))
 	if err != nil {
 		return err
 	}
-	w, done, err := output(c.String("output"))
+	rows, err := writeRows(ctx, c, e, ids)
 	if err != nil {
 		return err
 	}
-	rows := 0
+	if path := c.String("routes"); path != "" {
+		if err := writeFile(path, func(w io.Writer) error { return encode(w, own) }); err != nil {
+			return fmt.Errorf("--routes: %w", err)
+		}
+	}
+	return reportLogits(e, c, rows)
+}
+
+// writeRows sends the logits of a sequence where --output says, and counts the rows.
+func writeRows(ctx context.Context, c *cli.Command, e *engine.Engine, ids []int32) (rows int, err error) {
+	w, done, err := output(c.String("output"))
+	if err != nil {
+		return 0, err
+	}
 	buf := make([]byte, 4*e.Vocab())
-	err = e.Rows(ctx, ids, batch, func(pos int, row []float32) error {
+	err = e.Rows(ctx, ids, c.Int("batch"), func(pos int, row []float32) error {
 		if !c.Bool("all") && pos != len(ids)-1 {
 			return nil
 		}
@@ -86,19 +99,7 @@ func logits(ctx context.Context, c *cli.Command) error {
 	if e := done(); err == nil {
 		err = e
 	}
-	if err != nil {
-		return err
-	}
-	if path := c.String("routes"); path != "" {
-		b, err := json.Marshal(own)
-		if err == nil {
-			err = os.WriteFile(path, b, 0o644)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return reportLogits(e, c, rows)
+	return rows, err
 }
 
 // readRoutes reads what --force-routes names; nil without a name.

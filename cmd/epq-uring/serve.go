@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,13 +47,13 @@ func serve(ctx context.Context, c *cli.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	// The server bounds the queue; what it lets in must never be refused behind it.
-	o.Parallel, o.Queue = c.Int("parallel"), c.Int("queue")+c.Int("parallel")
-	warmStart(c, &o)
 	so, err := serverOptions(c)
 	if err != nil {
 		return err
 	}
+	// The server bounds the queue; what it lets in must never be refused behind it.
+	o.Parallel, o.Queue = so.Parallel, so.Parallel+c.Int("queue")
+	warmStart(c, &o)
 	// One large body at a time: its bytes, the strings in it, the prompt made of them and its tokens.
 	o.RequestBytes = 4 * so.MaxBody
 	// A taken port is found before a model is loaded; meanwhile /health says that it is loading.
@@ -64,6 +65,10 @@ func serve(ctx context.Context, c *cli.Command) (err error) {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	e, err := open(ctx, c, o)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // stopped while loading: nothing ran, nothing failed
+		_ = s.Shutdown(ctx) // whoever asked was told that the model is loading
+		return nil
+	}
 	if err != nil {
 		return errors.Join(err, s.Shutdown(ctx))
 	}
@@ -88,6 +93,9 @@ func waitAndStop(ctx context.Context, s *server.Server, served chan error) error
 	return <-served
 }
 
+// mostBody keeps what the plan counts for bodies far from overflow; a budget refuses much less.
+const mostBody = 1 << 40
+
 func serverOptions(c *cli.Command) (server.Options, error) {
 	s := sampling(c)
 	if err := s.Validate(math.MaxInt32); err != nil {
@@ -97,9 +105,20 @@ func serverOptions(c *cli.Command) (server.Options, error) {
 		CORS: c.StringSlice("cors"), Parallel: c.Int("parallel"), Queue: c.Int("queue"), DefaultSampling: &s,
 		TLSCert: c.String("tls-cert"), TLSKey: c.String("tls-key"), Log: zerolog.New(c.Root().ErrWriter).With().Timestamp().Logger(),
 	}
+	if o.Parallel < 1 || o.Queue < 0 {
+		return o, fmt.Errorf("--parallel is %d and --queue %d, allowed are 1 and 0 or more: %w", o.Parallel, o.Queue, errUsage)
+	}
+	if o.Queue == 0 {
+		o.Queue = -1 // to the server 0 is the default
+	}
 	var err error
-	if o.MaxBody, err = engine.ParseSize(c.String("max-body")); err != nil {
-		return o, err
+	if o.MaxBody, err = engine.ParseSize(c.String("max-body")); err != nil || o.MaxBody < 1 || o.MaxBody > mostBody {
+		return o, fmt.Errorf("--max-body is %q, wanted is a size from 1 to %d bytes: %w", c.String("max-body"), mostBody, errUsage)
+	}
+	if o.TLSCert != "" || o.TLSKey != "" { // read again by the server; what is wrong with them is said before a model is loaded
+		if _, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey); err != nil {
+			return o, fmt.Errorf("--tls-cert %q, --tls-key %q: %w: both must be PEM files", o.TLSCert, o.TLSKey, err)
+		}
 	}
 	if path := c.String("api-key-file"); path != "" {
 		if o.APIKeys, err = server.ReadAPIKeys(path); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -52,8 +51,8 @@ func simulate(_ context.Context, c *cli.Command) error {
 		return err
 	}
 	if path := c.String("svg"); path != "" {
-		if err := writeChart(path, cells); err != nil {
-			return err
+		if err := writeFile(path, func(w io.Writer) error { return sim.WriteSVG(w, cells) }); err != nil {
+			return fmt.Errorf("--svg: %w", err)
 		}
 	}
 	if c.Bool("json") {
@@ -72,18 +71,6 @@ func parseSizes(list string) ([]int64, error) {
 		sizes = append(sizes, n)
 	}
 	return sizes, nil
-}
-
-func writeChart(path string, cells []sim.Cell) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("--svg: %w", err)
-	}
-	err = sim.WriteSVG(f, cells)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	return err
 }
 
 func printCells(out io.Writer, cells []sim.Cell) error {
