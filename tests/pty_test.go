@@ -65,9 +65,11 @@ func (s *session) say(line string) string {
 	return s.until(">>> ")
 }
 
-func TestChat(t *testing.T) {
+// chatAt begins a chat at a terminal and waits for its first prompt.
+func chatAt(t *testing.T, args ...string) (*session, *exec.Cmd) {
+	t.Helper()
 	keys, screen := terminal(t)
-	cmd := exec.Command(program(t), "run", "--ram", "min", "--temp", "0", "-c", "4096")
+	cmd := exec.Command(program(t), append([]string{"run", "--ram", "min"}, args...)...)
 	cmd.Env, cmd.Stdin = environment(t), screen
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	out, err := cmd.StdoutPipe()
@@ -80,6 +82,11 @@ func TestChat(t *testing.T) {
 	t.Cleanup(func() { cmd.Process.Kill() })
 	s := &session{t, keys, bufio.NewReader(out)}
 	s.until(">>> ")
+	return s, cmd
+}
+
+func TestChat(t *testing.T) {
+	s, cmd := chatAt(t, "--temp", "0", "-c", "128")
 	for _, step := range []struct{ line, want string }{
 		{"What is the capital of France?", "The capital of France is Paris.\n"},
 		{"/show", "answer 9 tokens"},
@@ -91,12 +98,14 @@ func TestChat(t *testing.T) {
 		{"/clear", "conversation cleared"},
 		{"/help", "/bye"},
 		{"", ""},
+		{strings.Repeat("a long story ", 300), "or /clear"},
+		{"What is the capital of France?", "The capital of France is Paris.\n"},
 	} {
 		if got := s.say(step.line); !strings.Contains(got, step.want) {
 			t.Errorf("%s: %q, want %q", step.line, got, step.want)
 		}
 	}
-	if _, err := io.WriteString(keys, "/bye\n"); err != nil {
+	if _, err := io.WriteString(s.keys, "/bye\n"); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
@@ -106,30 +115,20 @@ func TestChat(t *testing.T) {
 
 // Ctrl-C ends an answer, not the chat, as often as one likes; Ctrl-D ends the chat.
 func TestChatInterrupted(t *testing.T) {
-	keys, screen := terminal(t)
-	cmd := exec.Command(program(t), "run", "--ram", "min", "--ignore-eos", "-c", "4096", "-s", "3")
-	cmd.Env, cmd.Stdin = environment(t), screen
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill() })
-	s := &session{t, keys, bufio.NewReader(out)}
-	s.until(">>> ")
+	s, cmd := chatAt(t, "--ignore-eos", "-c", "4096", "-s", "3")
 	for range 2 {
-		io.WriteString(keys, "Tell me everything.\n")
+		io.WriteString(s.keys, "Tell me everything.\n")
 		s.until("e") // it speaks
-		keys.Write([]byte{3})
+		s.keys.Write([]byte{3})
 		s.until(">>> ")
+	}
+	for range 3 {
+		s.keys.Write([]byte{3}) // nothing is said
 	}
 	if got := s.say("/show"); !strings.Contains(got, "budget") {
 		t.Errorf("/show: %q", got)
 	}
-	keys.Write([]byte{4})
+	s.keys.Write([]byte{4})
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("Ctrl-D: %v", err)
 	}

@@ -41,6 +41,10 @@ func chatLoop(ctx context.Context, c *cli.Command, o engine.Options) (err error)
 		return err
 	}
 	defer closing(e, &err)
+	// Between answers Ctrl-C does nothing, however often.
+	ignored := make(chan os.Signal, 1)
+	signal.Notify(ignored, os.Interrupt)
+	defer signal.Stop(ignored)
 	v := &conversation{c: c, e: e, system: c.String("system"), sampling: sampling(c)}
 	in, out := bufio.NewScanner(c.Root().Reader), c.Root().Writer
 	in.Buffer(nil, 1<<20)

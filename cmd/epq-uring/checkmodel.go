@@ -32,15 +32,15 @@ type checkInfo struct {
 }
 
 // checkModel runs whole MoE layers of a model, routing and paging included, against the reference.
-func checkModel(ctx context.Context, c *cli.Command) error {
-	e, err := engine.Open(ctx, engine.Options{
+func checkModel(ctx context.Context, c *cli.Command) (err error) {
+	e, err := open(ctx, c, engine.Options{
 		Model: c.String("model"), RAM: "min", Context: 64, UBatch: 1, NoTokenizer: true, Resident: "mmap",
 		Kernels: c.String("kernels"), KernelPlugin: c.String("kernel-plugin"),
 	})
 	if err != nil {
 		return err
 	}
-	defer e.Close()
+	defer closing(e, &err)
 	var infos []checkInfo
 	bad := 0
 	for _, l := range spread(e.MoELayers(), checkedLayers) {

@@ -28,6 +28,7 @@ var errUsage = errors.New("usage")
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // the first signal asks to end, a second one ends the program at once
 	os.Exit(Main(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -92,6 +93,9 @@ func usageError(_ context.Context, c *cli.Command, err error, _ bool) error {
 }
 
 func unknownCommand(c *cli.Command, name string) error {
+	if err := absentCommand(name); err != nil {
+		return err
+	}
 	near := c.Commands[0].Name
 	for _, k := range c.Commands {
 		if typos(name, k.Name) < typos(name, near) {
