@@ -147,6 +147,7 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{"rnu", 2, "did you mean run?"},
+		{"pull owner/repo", 2, "-m FILE"},
 		{"run --tmep 0 x", 2, "did you mean --temp?"},
 		{"run --temp x y", 2, `"x"`},
 		{"run -n", 2, "needs an argument"},
@@ -192,6 +193,7 @@ func TestRefusals(t *testing.T) {
 		{"serve --max-body 0 --port 0", 2, `--max-body is "0"`},
 		{"serve --max-body 4194304T --port 0", 2, `--max-body is "4194304T"`},
 		{"serve --tls-cert none.pem --port 0", 1, "none.pem"},
+		{"iotest --trace x.trace", 2, "--rw expert"},
 		{"run --ram-budget-mb -1 x", 2, "--ram-budget-mb is -1"},
 		{"serve --prompt-cache dir --port 0", 2, "not available"},
 		{"bench --policy lru,nosuch", 2, "least_stale"},

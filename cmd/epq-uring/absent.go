@@ -24,6 +24,14 @@ func absentServeFlags() []cli.Flag {
 	}
 }
 
+// absentCommand says why a command of other programs is not here, nil of any other name.
+func absentCommand(name string) error {
+	if name == "pull" || name == "list" {
+		return fmt.Errorf("no command %q: this version downloads nothing; fetch the GGUF file (all its shards) and name it with -m FILE: %w", name, errUsage)
+	}
+	return nil
+}
+
 // absent refuses what this version cannot do.
 func absent(c *cli.Command) error {
 	if repo := c.String("hf-repo"); repo != "" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"sort"
 	"strings"
 
@@ -47,11 +46,11 @@ type expertsInfo struct {
 }
 
 type fileInfo struct {
-	Metadata map[string]any `json:"metadata"`
-	Tensors  []tensorInfo   `json:"tensors"`
-	Experts  expertsInfo    `json:"experts"`
-	Resident int64          `json:"resident_bytes"`
-	Paged    int64          `json:"paged_bytes"`
+	Metadata map[string]gguf.Value `json:"metadata"`
+	Tensors  []tensorInfo          `json:"tensors"`
+	Experts  expertsInfo           `json:"experts"`
+	Resident int64                 `json:"resident_bytes"`
+	Paged    int64                 `json:"paged_bytes"`
 }
 
 func inspect(_ context.Context, c *cli.Command) error {
@@ -73,10 +72,9 @@ func inspect(_ context.Context, c *cli.Command) error {
 }
 
 func describe(f *gguf.File) fileInfo {
-	info := fileInfo{Metadata: map[string]any{}, Tensors: []tensorInfo{}, Experts: expertsInfo{Classes: []classInfo{}}}
+	info := fileInfo{Metadata: map[string]gguf.Value{}, Tensors: []tensorInfo{}, Experts: expertsInfo{Classes: []classInfo{}}}
 	for _, k := range f.Keys() {
-		v, _ := f.Value(k)
-		info.Metadata[k] = jsonable(v.Any())
+		info.Metadata[k], _ = f.Value(k)
 	}
 	total := int64(0)
 	for _, t := range f.Tensors() {
@@ -125,47 +123,10 @@ func ones(n int) []int {
 	return v
 }
 
-// jsonable replaces numbers that JSON does not have.
-func jsonable(v any) any {
-	switch x := v.(type) {
-	case float32:
-		return jsonable(float64(x))
-	case float64:
-		if math.IsNaN(x) || math.IsInf(x, 0) {
-			return fmt.Sprint(x)
-		}
-	case []float32:
-		s := make([]any, len(x))
-		for i, e := range x {
-			s[i] = jsonable(e)
-		}
-		return s
-	case []float64:
-		s := make([]any, len(x))
-		for i, e := range x {
-			s[i] = jsonable(e)
-		}
-		return s
-	case []uint8: // else base64
-		s := make([]int, len(x))
-		for i, e := range x {
-			s[i] = int(e)
-		}
-		return s
-	case []any:
-		s := make([]any, len(x))
-		for i, e := range x {
-			s[i] = jsonable(e)
-		}
-		return s
-	}
-	return v
-}
-
 func (info fileInfo) print(w io.Writer, f *gguf.File) error {
 	var b strings.Builder
 	for _, k := range f.Keys() {
-		s := strings.ReplaceAll(fmt.Sprint(info.Metadata[k]), "\n", "\\n")
+		s := strings.ReplaceAll(info.Metadata[k].String(), "\n", "\\n")
 		if r := []rune(s); len(r) > 100 {
 			s = string(r[:100]) + " .."
 		}

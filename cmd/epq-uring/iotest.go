@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func iotestCommand() *cli.Command {
 			"Without --create nothing is written. A folder means its largest file. Several jobs take turns.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "rw", Value: "randread", Usage: "read (in order), randread, or expert: whole experts of a model, read by the pager, and what the model decodes at"},
-			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "expert: GGUF `FILE`, any shard, or the folder of a set (default: the embedded demo model)", Sources: env("model", "LLAMA_ARG_MODEL")},
+			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "GGUF `FILE` to read; expert: any shard, or the folder of a set (default: the embedded demo model)", Sources: env("model", "LLAMA_ARG_MODEL")},
 			&cli.StringFlag{Name: "trace", Usage: "expert: replay the experts that run --trace `FILE` took down, in the arena of --ram"},
 			&cli.StringFlag{Name: "ram", Value: "auto", Usage: "expert: memory of the run that is predicted (`SIZE`)", Sources: env("ram")},
 			&cli.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "expert: compute threads of that run (default: the CPU quota)", Sources: env("threads", "LLAMA_ARG_THREADS")},
@@ -223,12 +224,12 @@ func ioOptions(c *cli.Command) (o iotest.Options, err error) {
 	if c.Args().Len() > 1 {
 		return o, fmt.Errorf("%d files or folders, want one: %w", c.Args().Len(), errUsage)
 	}
-	o = iotest.Options{
-		Path: c.Args().First(), RW: c.String("rw"), NumJobs: c.Int("numjobs"),
-		Create: c.Bool("create"), Keep: c.Bool("keep"), Verify: c.Bool("verify"),
+	if c.IsSet("trace") {
+		return o, fmt.Errorf("--trace replays experts: give --rw expert too: %w", errUsage)
 	}
-	if o.Path == "" {
-		o.Path = "."
+	o = iotest.Options{
+		Path: cmp.Or(c.Args().First(), c.String("model"), "."), RW: c.String("rw"), NumJobs: c.Int("numjobs"),
+		Create: c.Bool("create"), Keep: c.Bool("keep"), Verify: c.Bool("verify"),
 	}
 	if o.Keep && !o.Create {
 		return o, fmt.Errorf("--keep leaves what --create makes: give both: %w", errUsage)

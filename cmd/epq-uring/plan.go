@@ -42,7 +42,7 @@ func planCommand() *cli.Command {
 			}
 			fmt.Fprintln(c.Root().Writer, p.Table())
 			if out.expected != nil {
-				fmt.Fprintln(c.Root().Writer, out.expected.line())
+				fmt.Fprintln(c.Root().Writer, out.line())
 			}
 			return nil
 		},
