@@ -124,6 +124,14 @@ func TestFailures(t *testing.T) {
 	if notes := strings.Join(r.Notes(), "\n"); !strings.Contains(notes, "prefetch off: the anonymous peak is 7 bytes above") {
 		t.Errorf("notes %q", notes)
 	}
+	for tokens, round := range map[int]bool{2: true, 5: false} {
+		for i := range 20 {
+			r.Cells[0].OutputTokens = append(r.Cells[0].OutputTokens[:i], int32(i%tokens))
+		}
+		if notes := strings.Join(r.Notes(), "\n"); strings.Contains(notes, "of 20 tokens are different") != round {
+			t.Errorf("%d different tokens of 20: notes %q", tokens, notes)
+		}
+	}
 	for _, write := range []func(io.Writer) error{r.WriteHTML, func(w io.Writer) error { return WriteText(w, r.Facts(), r.Tables(), r.Notes()) }} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil || !strings.Contains(b.String(), "2 of 2 runs failed") {
@@ -184,7 +192,7 @@ func TestPage(t *testing.T) {
 		}
 		d := xml.NewDecoder(bytes.NewReader(b.Bytes()))
 		for {
-			if _, err := d.Token(); err == io.EOF {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
 				t.Fatalf("%v in %s", err, b.String())

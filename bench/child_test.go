@@ -50,6 +50,11 @@ func TestLaunchFails(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
+	short := completion(t, `echo '{"output_tokens":[4,5]}'`)
+	short.IgnoreEOS = true
+	if _, err := short.Launch(t.Context(), twoArms()[0]); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "2 of 3 tokens") {
+		t.Errorf("fewer tokens than asked for: %v", err)
+	}
 	c := completion(t, "")
 	c.Program += ".none"
 	if _, err := c.Launch(t.Context(), twoArms()[0]); !errors.Is(err, os.ErrNotExist) {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,9 @@ func (c *Completion) Launch(ctx context.Context, a Arm) (Measured, error) {
 		return Measured{}, err
 	}
 	t, err := c.tell(ctx, bytes, c.args(a)...)
+	if made := len(t.OutputTokens); err == nil && c.IgnoreEOS && made < c.Predict {
+		err = fmt.Errorf("bench: the run %w: it made %d of %d tokens, its context is full: raise -c or lower -n", ErrFailed, made, c.Predict)
+	}
 	return t.Measured, err
 }
 

@@ -230,6 +230,17 @@ func (r *Report) Facts() [][2]string {
 	return facts
 }
 
+// A text of fewTokens or more of which less than one in repeatShare is different goes round in circles: English has one in
+// two over some hundred tokens.
+const (
+	fewTokens   = 16
+	repeatShare = 4
+)
+
+func distinct(tokens []int32) int {
+	return len(slices.Compact(slices.Sorted(slices.Values(tokens))))
+}
+
 // Notes are what must be said beside the numbers: failures, fallbacks, pages that stayed in the cache.
 func (r *Report) Notes() []string {
 	var notes []string
@@ -257,6 +268,9 @@ func (r *Report) Notes() []string {
 		}
 		if c.Swap > 0 {
 			add("%s: %s were swapped out: the budget is more than the machine has", label, expert.FormatBytes(c.Swap))
+		}
+		if made, other := len(c.OutputTokens), distinct(c.OutputTokens); made >= fewTokens && other*repeatShare < made {
+			add("%s: only %d of %d tokens are different: a text that repeats itself needs fewer experts than others, give another prompt", label, other, made)
 		}
 		if r.Cold && c.Cached < 0 {
 			add("whether the model left the page cache is not known: its file belongs to somebody else")

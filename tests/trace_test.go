@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 
 	"github.com/epq-uring/epq-uring/engine"
@@ -52,10 +53,7 @@ func TestReplayOfPredictions(t *testing.T) {
 		o := draftOptions(c)
 		o.RAM, o.Prefetch, o.MTP = ram, "off", "2"
 		var b bytes.Buffer
-		o.Record = func(cat *expert.Catalog, plan *expert.Plan, sizes []int64) (engine.Recorder, error) {
-			r, err := sim.NewRecorder(&b, cat, plan, sizes)
-			return keptOpen{r}, err
-		}
+		o.Record = recordTo(&b)
 		e, err := engine.Open(context.Background(), o)
 		if err != nil {
 			t.Fatal(err)
@@ -102,16 +100,21 @@ func sizeOf(t *testing.T, s string) int64 {
 	return n
 }
 
+// recordTo is Options.Record that writes a trace to w.
+func recordTo(w io.Writer) func(*expert.Catalog, *expert.Plan, []int64) (engine.Recorder, error) {
+	return func(cat *expert.Catalog, plan *expert.Plan, sizes []int64) (engine.Recorder, error) {
+		r, err := sim.NewRecorder(w, cat, plan, sizes)
+		return keptOpen{r}, err
+	}
+}
+
 type keptOpen struct{ *sim.Recorder }
 
 // recordRun answers two prompts and returns the trace, the engine's own counters and the plan.
 func recordRun(t *testing.T, o engine.Options) (*sim.Trace, pager.Stats, *expert.Plan) {
 	t.Helper()
 	var b bytes.Buffer
-	o.Record = func(cat *expert.Catalog, plan *expert.Plan, sizes []int64) (engine.Recorder, error) {
-		r, err := sim.NewRecorder(&b, cat, plan, sizes)
-		return keptOpen{r}, err
-	}
+	o.Record = recordTo(&b)
 	e, err := engine.Open(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
