@@ -97,15 +97,24 @@ func (p *Pager) missed(i int32) {
 	p.left[i] = 0
 }
 
-// guessUsed books a guess that turned out right.
-func (p *Pager) guessUsed(n int32) {
+// endGuess takes the guess out of a slot and returns the counters of its layer; nil if there was none.
+func (p *Pager) endGuess(n int32) *GuessStats {
 	s := &p.slots[n]
 	if !s.guess {
-		return
+		return nil
 	}
 	s.guess = false
 	g := &p.layers[s.key.Layer]
 	g.Held--
+	return g
+}
+
+// guessUsed books a guess that turned out right.
+func (p *Pager) guessUsed(n int32) {
+	s, g := &p.slots[n], p.endGuess(n)
+	if g == nil {
+		return
+	}
 	if s.state == reading {
 		g.Late++
 		return
@@ -116,13 +125,10 @@ func (p *Pager) guessUsed(n int32) {
 
 // guessGone books a guess that leaves unused.
 func (p *Pager) guessGone(n int32) {
-	s := &p.slots[n]
-	if !s.guess {
+	s, g := &p.slots[n], p.endGuess(n)
+	if g == nil {
 		return
 	}
-	s.guess = false
-	g := &p.layers[s.key.Layer]
-	g.Held--
 	g.WastedBytes += p.guessed[n].bytes
 	if s.state == ready {
 		g.Wasted++

@@ -74,8 +74,43 @@ func rate(n int, d time.Duration) float64 {
 	return float64(n) / d.Seconds()
 }
 
+// task is what is left of a body once it is tokens, so that its memory is free while the request waits and runs.
+type task struct {
+	generation
+	split  Splitter // nil: the answer is all content
+	format format
+}
+
+// generate is the handler of a route whose bodies read understands.
+func (s *Server) generate(read func(body []byte, e Engine) (*task, error)) func(http.ResponseWriter, *http.Request, Engine) {
+	return func(w http.ResponseWriter, q *http.Request, e Engine) {
+		leave, err := s.enter()
+		if err != nil {
+			writeError(w, asAPIError(err))
+			return
+		}
+		defer leave()
+		t, err := s.readTask(w, q, e, read)
+		if err != nil {
+			writeError(w, s.fault(q, err))
+			return
+		}
+		s.answer(w, q, e, t)
+	}
+}
+
+func (s *Server) readTask(w http.ResponseWriter, q *http.Request, e Engine, read func(body []byte, e Engine) (*task, error)) (*task, error) {
+	body, release, err := s.readBody(w, q)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return read(body, e)
+}
+
 // answer generates and sends what was asked for. The place of the request is held by the caller.
-func (s *Server) answer(w http.ResponseWriter, q *http.Request, e Engine, g *generation, split Splitter, f format) {
+func (s *Server) answer(w http.ResponseWriter, q *http.Request, e Engine, t *task) {
+	g, split, f := &t.generation, t.split, t.format
 	if n := e.Context(); len(g.Tokens) >= n {
 		writeError(w, contextError(&engine.ContextError{PromptTokens: len(g.Tokens), Context: n}))
 		return

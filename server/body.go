@@ -54,7 +54,7 @@ func (s *Server) readBody(w http.ResponseWriter, q *http.Request) (body []byte, 
 	}
 	var limit *http.MaxBytesError
 	switch {
-	case err == nil || err == io.EOF:
+	case err == nil || errors.Is(err, io.EOF):
 		return b.Bytes(), release, nil
 	case errors.As(err, &limit):
 		err = tooLarge()

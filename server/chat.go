@@ -3,7 +3,6 @@ package server
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"net/http"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -11,42 +10,20 @@ import (
 	"github.com/epq-uring/epq-uring/engine"
 )
 
-// chat answers POST /v1/chat/completions.
-func (s *Server) chat(w http.ResponseWriter, q *http.Request, e Engine) {
-	leave, err := s.enter()
-	if err != nil {
-		writeError(w, asAPIError(err))
-		return
-	}
-	defer leave()
-	g, split, err := s.readChat(w, q, e)
-	if err != nil {
-		writeError(w, s.fault(q, err))
-		return
-	}
-	s.answer(w, q, e, g, split, &chatFormat{newHeader("chatcmpl-", e), g.Logprobs, e})
-}
-
-// readChat returns what is left of a body once it is tokens, so that its memory is free while the
-// request waits and runs.
-func (s *Server) readChat(w http.ResponseWriter, q *http.Request, e Engine) (*generation, Splitter, error) {
-	body, release, err := s.readBody(w, q)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer release()
+// readChat reads the body of POST /v1/chat/completions.
+func (s *Server) readChat(body []byte, e Engine) (*task, error) {
 	r, err := parseChat(body, *s.opt.DefaultSampling)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	p, err := e.EncodeChat(r.Chat)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	g := r.generation
 	g.Tokens = p.Tokens
 	g.Stop = append(slices.Clone(g.Stop), p.Stop...)
-	return &g, p.Splitter, nil
+	return &task{g, p.Splitter, &chatFormat{newHeader("chatcmpl-", e), g.Logprobs, e}}, nil
 }
 
 // header is what all objects of one answer begin with.

@@ -1,33 +1,9 @@
 package server
 
-import (
-	"net/http"
+import "github.com/epq-uring/epq-uring/engine"
 
-	"github.com/epq-uring/epq-uring/engine"
-)
-
-// completion answers POST /v1/completions.
-func (s *Server) completion(w http.ResponseWriter, q *http.Request, e Engine) {
-	leave, err := s.enter()
-	if err != nil {
-		writeError(w, asAPIError(err))
-		return
-	}
-	defer leave()
-	g, err := s.readCompletion(w, q, e)
-	if err != nil {
-		writeError(w, s.fault(q, err))
-		return
-	}
-	s.answer(w, q, e, g, nil, &completionFormat{header: newHeader("cmpl-", e).as("text_completion"), logprobs: g.Logprobs, engine: e})
-}
-
-func (s *Server) readCompletion(w http.ResponseWriter, q *http.Request, e Engine) (*generation, error) {
-	body, release, err := s.readBody(w, q)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
+// readCompletion reads the body of POST /v1/completions.
+func (s *Server) readCompletion(body []byte, e Engine) (*task, error) {
 	r, err := parseCompletion(body, *s.opt.DefaultSampling, e.Vocab())
 	if err != nil {
 		return nil, err
@@ -41,7 +17,7 @@ func (s *Server) readCompletion(w http.ResponseWriter, q *http.Request, e Engine
 	if len(g.Tokens) == 0 {
 		return nil, badRequest("prompt", "prompt has no tokens")
 	}
-	return &g, nil
+	return &task{g, nil, &completionFormat{header: newHeader("cmpl-", e).as("text_completion"), logprobs: g.Logprobs, engine: e}}, nil
 }
 
 // completionFormat makes text_completion objects; chunks have the same shape.

@@ -155,8 +155,8 @@ type route struct {
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range []route{
-		{"/v1/chat/completions", "POST", false, s.chat},
-		{"/v1/completions", "POST", false, s.completion},
+		{"/v1/chat/completions", "POST", false, s.generate(s.readChat)},
+		{"/v1/completions", "POST", false, s.generate(s.readCompletion)},
 		{"/v1/models", "GET", false, s.models},
 		{"/v1/models/{id...}", "GET", false, s.model},
 		{"/health", "GET", true, s.health},
@@ -176,7 +176,7 @@ func (s *Server) routes() http.Handler {
 }
 
 func (s *Server) serve(w http.ResponseWriter, q *http.Request, r route) {
-	if q.Method != r.method && !(q.Method == http.MethodHead && r.method == http.MethodGet) {
+	if q.Method != r.method && (q.Method != http.MethodHead || r.method != http.MethodGet) {
 		w.Header().Set("Allow", r.method)
 		writeError(w, newError(http.StatusMethodNotAllowed, typeInvalid, "%s %s: the method must be %s", q.Method, r.path, r.method))
 		return
