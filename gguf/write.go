@@ -195,7 +195,10 @@ func (b *Builder) writeShard(path string, keys []string, values map[string]any, 
 	if err := writeData(f, start, align, tensors); err != nil {
 		return fmt.Errorf("gguf: %s: %w", path, err)
 	}
-	if err := errors.Join(f.Chmod(0o644), f.Close(), os.Rename(f.Name(), path)); err != nil {
+	if err = errors.Join(f.Chmod(0o644), f.Close()); err == nil { // only what is whole gets its name
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
 		return fmt.Errorf("gguf: %s: %w", path, err)
 	}
 	return nil
