@@ -173,7 +173,7 @@ func (p *preparer) expression(t tag) error {
 		if last.text == "|" && l.text == "map" && called && i+2 < len(lexemes) && lexemes[i+2].text != "attribute" {
 			return p.fail(l.at, "map with a filter is not supported, only map(attribute=...)")
 		}
-		if !(l.text == "not" && last.text == "is") { // "is not": what follows is a test all the same
+		if l.text != "not" || last.text != "is" { // after "is not" comes a test all the same
 			last = l
 		}
 	}

@@ -103,7 +103,7 @@ func (l *loop) start(memory model.Memory) error {
 	if err := l.model.Bind(e.resident, memory, e.set, l.pool, x); err != nil {
 		return err
 	}
-	l.pool.PinCaller()
+	_ = l.pool.PinCaller() // refused, the thread computes the same wherever it runs
 	for i := range e.opt.Parallel {
 		l.sessions = append(l.sessions, &session{l: l, seq: int32(i)})
 	}
@@ -132,10 +132,7 @@ func (l *loop) close() {
 
 // run is the loop.
 func (l *loop) run() {
-	for {
-		if !l.admit() {
-			break
-		}
+	for l.admit() {
 		l.dropCancelled()
 		if l.fill() > 0 {
 			l.step()

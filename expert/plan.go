@@ -155,7 +155,7 @@ func (p *Plan) Table() string {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t  %s\n", t.Bytes, FormatBytes(t.Bytes), t.Kind, count, t.Name)
 	}
 	fmt.Fprintf(w, "%d\t%s\t\t\t  unused\n", p.Unused, FormatBytes(p.Unused))
-	w.Flush()
+	_ = w.Flush() // into memory
 	for _, k := range p.Classes {
 		fmt.Fprintf(&s, "slots of %d bytes: %d for %d experts (%.1f %%)\n", k.SlotBytes, k.Slots, k.Experts, 100*float64(k.Slots)/float64(k.Experts))
 	}

@@ -137,7 +137,7 @@ func wantOpen(t *testing.T, path string, w want) {
 			t.Errorf("key %s is %s, not %s", key, got, text(x))
 		}
 	}
-	if w.Tensors != nil && len(w.Tensors) > 0 && len(f.Tensors()) != len(w.Tensors) {
+	if len(w.Tensors) > 0 && len(f.Tensors()) != len(w.Tensors) {
 		t.Errorf("%d tensors, not %d", len(f.Tensors()), len(w.Tensors))
 	}
 	for i, x := range w.Tensors {

@@ -1,6 +1,7 @@
 package iotest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -146,9 +147,8 @@ func tryHugePages() (got, wanted int64, err error) {
 	if err != nil {
 		return 0, trialArena, err
 	}
-	defer b.Free()
 	b.Touch(1)
-	return hugeBytes(b.Bytes()), trialArena, nil
+	return hugeBytes(b.Bytes()), trialArena, b.Free()
 }
 
 // kernelSet says which kernels compute here.
@@ -192,8 +192,9 @@ func countExtents(path string) (int, int64, error) {
 }
 
 func errName(err error) string {
-	if e, ok := err.(unix.Errno); ok && unix.ErrnoName(e) != "" {
-		return unix.ErrnoName(e)
+	var errno unix.Errno
+	if errors.As(err, &errno) && unix.ErrnoName(errno) != "" {
+		return unix.ErrnoName(errno)
 	}
 	return err.Error()
 }

@@ -18,7 +18,7 @@ type fiemapHeader struct {
 }
 
 // fiemapRequest is FS_IOC_FIEMAP: _IOWR('f', 11, struct fiemap).
-const fiemapRequest = 3<<30 | uintptr(unsafe.Sizeof(fiemapHeader{}))<<16 | 'f'<<8 | 11
+const fiemapRequest = 3<<30 | unsafe.Sizeof(fiemapHeader{})<<16 | 'f'<<8 | 11
 
 func fiemap(f *os.File) (int, error) {
 	h := fiemapHeader{length: 1<<64 - 1}

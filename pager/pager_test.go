@@ -497,7 +497,7 @@ func TestFunctionError(t *testing.T) {
 	stop := errors.New("stop")
 	calls := 0
 	err := r.Use(0, []int32{0, 1, 2, 3}, 1, func([]expert.Ready) error { calls++; return stop })
-	if err != stop || calls != 1 {
+	if !errors.Is(err, stop) || calls != 1 {
 		t.Errorf("%d calls: %v", calls, err)
 	}
 	r.check()

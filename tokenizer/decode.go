@@ -83,16 +83,18 @@ func sequence(b []byte) (n int, ok, more bool) {
 		want = 2
 	case c < 0xF0:
 		want = 3
-		if c == 0xE0 {
+		switch c {
+		case 0xE0:
 			lo = 0xA0
-		} else if c == 0xED {
+		case 0xED:
 			hi = 0x9F
 		}
 	default:
 		want = 4
-		if c == 0xF0 {
+		switch c {
+		case 0xF0:
 			lo = 0x90
-		} else if c == 0xF4 {
+		case 0xF4:
 			hi = 0x8F
 		}
 	}

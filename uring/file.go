@@ -64,7 +64,7 @@ func (h host) openFiles(paths []string, mode DirectMode) (*Files, error) {
 	for _, path := range paths {
 		one, loss, err := h.openFile(path, mode)
 		if err != nil {
-			f.Close()
+			_ = f.Close() // only read
 			return nil, err
 		}
 		f.list = append(f.list, one)
@@ -203,7 +203,7 @@ func fstype(fd int) int64 {
 	if unix.Fstatfs(fd, &st) != nil {
 		return 0
 	}
-	return int64(st.Type)
+	return st.Type
 }
 
 // alignedBytes returns n bytes that start at a multiple of n, a power of two.

@@ -133,8 +133,7 @@ func openRingDevice(q queue, limits Limits, opt Options) (Device, *refusal, erro
 		}
 	}
 	if errors.Is(err, unix.EFAULT) || errors.Is(err, unix.EBADF) { // no refusal: that memory or file is not there
-		r.close()
-		return nil, nil, fmt.Errorf("uring: %w", err)
+		return nil, nil, errors.Join(fmt.Errorf("uring: %w", err), r.close())
 	}
 	if err != nil {
 		limits.Lost = append(limits.Lost, unregistered(err))

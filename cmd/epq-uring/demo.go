@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -64,5 +65,5 @@ func holds(path, content string) bool {
 		content = content[n:]
 	}
 	n, err := f.Read(buf[:1])
-	return n == 0 && err == io.EOF
+	return n == 0 && errors.Is(err, io.EOF)
 }

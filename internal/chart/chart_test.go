@@ -2,6 +2,7 @@ package chart
 
 import (
 	"encoding/xml"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -12,7 +13,7 @@ func wellFormed(t *testing.T, s string) {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(s))
 	for {
-		if _, err := d.Token(); err == io.EOF {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			return
 		} else if err != nil {
 			t.Fatalf("%v in %s", err, s)

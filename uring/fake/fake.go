@@ -8,6 +8,7 @@ package fake
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -276,9 +277,9 @@ func (d *Disk) finish(o *op) uring.Done {
 func (d *Disk) count(got int, err error) {
 	d.stats.Reads++
 	d.stats.Bytes += int64(got)
-	switch err {
-	case nil:
-	case uring.ErrCanceled:
+	switch {
+	case err == nil:
+	case errors.Is(err, uring.ErrCanceled):
 		d.stats.Canceled++
 	default:
 		d.stats.Failed++

@@ -91,8 +91,9 @@ func TestSeed(t *testing.T) {
 		}
 		return s
 	}
-	if order(1) != order(1) || order(1) == order(2) || order(1) == "abcdefghijklmnopqrst" {
-		t.Error(order(1), order(1), order(2))
+	first, again, other := order(1), order(1), order(2)
+	if first != again || first == other || first == "abcdefghijklmnopqrst" {
+		t.Error(first, again, other)
 	}
 }
 

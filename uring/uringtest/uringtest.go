@@ -74,7 +74,7 @@ func setUp(t *testing.T, open Open) *bench {
 	for i, size := range []int{100 * page, 9*page + 700} {
 		f := File{Path: filepath.Join(t.TempDir(), fmt.Sprintf("file-%d", i)), Data: make([]byte, size)}
 		r := rand.NewChaCha8([32]byte{byte(i)})
-		r.Read(f.Data)
+		_, _ = r.Read(f.Data) // never fails
 		if err := os.WriteFile(f.Path, f.Data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func setUp(t *testing.T, open Open) *bench {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { block.Free() })
+		t.Cleanup(func() { _ = block.Free() })
 		b.regions = append(b.regions, block.Bytes())
 	}
 	b.wipe()
