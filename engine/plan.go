@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/epq-uring/epq-uring/expert"
@@ -83,6 +84,20 @@ func (e *Engine) makePlan() error {
 		p.MaxContext = context // more needs a larger budget
 	}
 	e.plan, e.model, e.opt.Context, e.opt.UBatch, e.opt.Resident = p, n.model, context, min(e.opt.UBatch, context), p.Resident
+	return e.sameLayers()
+}
+
+// sameLayers makes sure that model and catalog number the same blocks: the one goes by routers, the other by tensors of
+// experts, and an expert of another block would be used in silence.
+func (e *Engine) sameLayers() error {
+	var blocks []int
+	for _, l := range e.catalog.Layers {
+		blocks = append(blocks, l.Block)
+	}
+	if routed := e.model.Routed(); !slices.Equal(routed, blocks) {
+		return fmt.Errorf("engine: %s: blocks %v have routers, blocks %v have tensors of routed experts: get another conversion of the model: %w",
+			e.file.Shards[0].Path, routed, blocks, expert.ErrLayout)
+	}
 	return nil
 }
 

@@ -159,6 +159,19 @@ func (m *Model) MoELayers() int {
 	return n
 }
 
+// Routed lists the blocks with routed experts in the order of Experts.Use: those of the main pass, then the one that
+// predicts.
+func (m *Model) Routed() []int {
+	var blocks []int
+	all := m.allLayers()
+	for i := range all {
+		if all[i].moe >= 0 {
+			blocks = append(blocks, all[i].block)
+		}
+	}
+	return blocks
+}
+
 // Reset forgets everything of a sequence; its next token has position 0.
 func (m *Model) Reset(seq int32) {
 	m.state.reset(seq)

@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"context"
 	"encoding/binary"
 	"math"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/epq-uring/epq-uring/engine"
+	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/gguf"
 )
 
@@ -136,6 +139,20 @@ func TestMergedExperts(t *testing.T) {
 	logits, routes := c.rows(t, o, 7)
 	c.compare(t, logits)
 	c.compareRoutes(t, routes)
+}
+
+// A dense block with tensors of routed experts would shift the numbers of those behind it.
+func TestExpertsWithoutRouter(t *testing.T) {
+	c := loadGolden(t, "micro-deepseek2")
+	o := c.options()
+	o.Model = rebuilt(t, c.path(), same, func(b *gguf.Builder, x gguf.Tensor, v []float32) {
+		keep(b, x, v)
+		if strings.HasPrefix(x.Name, "blk.1.") && strings.HasSuffix(x.Name, "_exps.weight") {
+			b.Add(strings.Replace(x.Name, "blk.1.", "blk.0.", 1), x.Type, x.Dims, floatData(v))
+		}
+	})
+	_, err := engine.Open(context.Background(), o)
+	checkError(t, err, []error{expert.ErrLayout}, "blocks [1 2] have routers, blocks [0 1 2]")
 }
 
 // A file without an output matrix uses the embedding's.
