@@ -1,9 +1,12 @@
 package pager
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"syscall"
+
+	"github.com/epq-uring/epq-uring/uring"
 )
 
 // Kinds of errors; match with errors.Is. A read that failed for good is a *ReadError as well.
@@ -31,7 +34,8 @@ type ReadError struct {
 }
 
 func (e *ReadError) Error() string {
-	return fmt.Sprintf("pager: %s: got %d of %d bytes in %d tries: %v: check the disk", e.Part, e.Got, e.Wanted, e.Tries, cause(e.Err))
+	return fmt.Sprintf("pager: %s: got %d of %d bytes in %d tries: %v: %s", e.Part, e.Got, e.Wanted, e.Tries, cause(e.Err),
+		cmp.Or(uring.Advice(e.Err), "check the disk"))
 }
 
 // Unwrap lets errors.Is find ErrRead and what the device reported.

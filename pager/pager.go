@@ -472,7 +472,7 @@ func (p *Pager) Close() error {
 	if p.running {
 		return fmt.Errorf("pager: close: %w", ErrNested)
 	}
-	err := p.Quiet()
+	err := p.quiet()
 	if p.dead == nil {
 		p.dead = fmt.Errorf("pager: %w", ErrClosed)
 	}

@@ -376,7 +376,7 @@ func TestCancelledIsNotFinished(t *testing.T) {
 		if r.Prefetch([]expert.Guess{{Key: expert.Key{Expert: 4}, P: 0.5}}) != 1 {
 			t.Fatal("refused with a free slot")
 		}
-		r.CancelGuesses()
+		r.cancelGuesses()
 		if r.counts[draining] != 1 || r.inflight[4] >= 0 || len(r.free[0]) != 0 {
 			t.Fatalf("states %v, free %v", r.counts, r.free)
 		}

@@ -159,8 +159,8 @@ func (p *Pager) passed(layer int32) {
 	p.guesses = kept
 }
 
-// CancelGuesses gives up all guesses that are still on their way and that nobody has joined, and ends Warm.
-func (p *Pager) CancelGuesses() {
+// cancelGuesses gives up all guesses that are still on their way and that nobody has joined, and ends Warm.
+func (p *Pager) cancelGuesses() {
 	p.warm = nil
 	for _, i := range p.guesses {
 		p.history.guess[i] = 0
@@ -171,9 +171,9 @@ func (p *Pager) CancelGuesses() {
 	p.guesses = p.guesses[:0]
 }
 
-// Quiet drops guesses and waits until nothing is in flight.
-func (p *Pager) Quiet() error {
-	p.CancelGuesses()
+// quiet drops guesses and waits until nothing is in flight.
+func (p *Pager) quiet() error {
+	p.cancelGuesses()
 	for p.dead == nil && (p.pending > 0 || p.counts[reading] > 0) {
 		if err := p.wait(); err != nil {
 			return err

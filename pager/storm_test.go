@@ -148,7 +148,7 @@ func (s *storm) run() error {
 			return err
 		}
 	}
-	if err := s.Quiet(); err != nil {
+	if err := s.quiet(); err != nil {
 		return err
 	}
 	st := s.Stats()
@@ -170,11 +170,11 @@ func (s *storm) step() error {
 	case 1:
 		return s.Poll()
 	case 2:
-		s.CancelGuesses()
+		s.cancelGuesses()
 	case 3, 4, 5:
 		s.guess()
 	case 6:
-		return s.Quiet()
+		return s.quiet()
 	case 7:
 		return s.warmUp()
 	default:
@@ -302,7 +302,7 @@ func (s *storm) other() error {
 	case 2:
 		s.guess()
 	case 3:
-		s.CancelGuesses()
+		s.cancelGuesses()
 	default:
 		return nil
 	}

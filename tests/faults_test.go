@@ -277,7 +277,7 @@ func TestFileCutInUse(t *testing.T) {
 			p.sound(t, e, p.user)
 			truncate(t, path, at.Offset+at.Size/2)
 			_, err := ask(e, p.user)
-			checkError(t, err, []error{pager.ErrRead, uring.ErrShort, uring.ErrChanged}, faultPlace...)
+			checkError(t, err, []error{pager.ErrRead, uring.ErrShort, uring.ErrChanged}, append(faultPlace, "the file ends early")...)
 			p.sound(t, e, p.others[0])
 		})
 	}

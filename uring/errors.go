@@ -38,7 +38,7 @@ type ReadError struct {
 
 func (e *ReadError) Error() string {
 	s := fmt.Sprintf("uring: %s: read at %d: wanted %d bytes, got %d: %v", e.File, e.Offset, e.Want, e.Got, e.Err)
-	if advice := advise(e.Err); advice != "" {
+	if advice := Advice(e.Err); advice != "" {
 		s += ": " + advice
 	}
 	return s
@@ -46,8 +46,8 @@ func (e *ReadError) Error() string {
 
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// advise says what to do about a failed read.
-func advise(err error) string {
+// Advice says what to do about a read that failed, "" where only its Err can tell.
+func Advice(err error) string {
 	var errno unix.Errno
 	switch {
 	case errors.Is(err, ErrShort):
