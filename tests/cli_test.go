@@ -339,12 +339,18 @@ func TestHelp(t *testing.T) {
 	for _, command := range []string{"run", "serve", "logits", "tokenize", "plan", "bench", "eval"} {
 		help := ok(t, command, "--help")
 		for _, flag := range common {
+			if flag == "--json" && command == "serve" { // it prints nothing
+				continue
+			}
 			if !regexp.MustCompile(`[ $]` + regexp.QuoteMeta(flag) + `\b`).MatchString(help) {
 				t.Errorf("%s --help does not show %s", command, flag)
 			}
 		}
-		if file := command == "bench" || command == "eval"; strings.Contains(help, "EPQ_JSON") == file { // there --json names a file
+		if other := command == "bench" || command == "eval" || command == "serve"; strings.Contains(help, "EPQ_JSON") == other { // there --json names a file
 			t.Errorf("%s --help: $EPQ_JSON", command)
+		}
+		if strings.Contains(help, "(default: 0)") != (command == "run" || command == "serve") { // of penalties
+			t.Errorf("%s --help: a default of 0 that is none", command)
 		}
 		if !strings.Contains(help, "epq-uring "+command+" ") {
 			t.Errorf("%s --help has no example", command)
@@ -479,9 +485,16 @@ func TestLogits(t *testing.T) {
 	}
 }
 
-// serve answers while it lives and leaves with 0 on SIGTERM.
-func TestServe(t *testing.T) {
-	cmd := exec.Command(program(t), "serve", "--port", "0", "--ram", "min", "-c", "512")
+// serving is a server of the demo model.
+type serving struct {
+	*exec.Cmd
+	url    string
+	stderr io.Reader // what comes after the address
+}
+
+func startServer(t *testing.T, args ...string) serving {
+	t.Helper()
+	cmd := exec.Command(program(t), append([]string{"serve", "--port", "0", "--ram", "min"}, args...)...)
 	cmd.Env = environment(t)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -500,8 +513,64 @@ func TestServe(t *testing.T) {
 		}
 		said = append(said, buf[:n]...)
 	}
-	url := string(address.FindSubmatch(said)[1])
-	r, err := http.Get(url + "/health")
+	return serving{cmd, string(address.FindSubmatch(said)[1]), stderr}
+}
+
+// leave reads stderr to its end and returns how the server ended.
+func (s serving) leave(t *testing.T) error {
+	t.Helper()
+	if _, err := io.Copy(io.Discard, s.stderr); err != nil {
+		t.Error(err)
+	}
+	return s.Wait()
+}
+
+func (s serving) terminate(t *testing.T) {
+	t.Helper()
+	if err := s.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// On SIGTERM a running stream finishes and the server leaves with 0; a second one ends it at once.
+func TestServeStops(t *testing.T) {
+	for _, twice := range []bool{false, true} {
+		s, limit := startServer(t, "-c", "4096"), ""
+		if !twice {
+			limit = `"max_tokens":30,`
+		}
+		r, err := http.Post(s.url+"/v1/completions", "application/json", strings.NewReader(`{"stream":true,"ignore_eos":true,`+limit+`"prompt":"Once upon a time"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		if _, err := io.ReadFull(r.Body, make([]byte, 20)); err != nil { // it speaks
+			t.Fatal(err)
+		}
+		s.terminate(t)
+		if twice {
+			for err == nil { // until nobody is let in any more
+				var h *http.Response
+				if h, err = http.Get(s.url + "/health"); err == nil {
+					h.Body.Close()
+				}
+			}
+			s.terminate(t)
+		}
+		text, err := io.ReadAll(r.Body)
+		if whole := err == nil && strings.HasSuffix(string(text), "data: [DONE]\n\n"); whole == twice {
+			t.Errorf("twice %v: the stream ended with %v, %q", twice, err, text[max(0, len(text)-200):])
+		}
+		if err := s.leave(t); (err != nil) != twice {
+			t.Errorf("twice %v: %v", twice, err)
+		}
+	}
+}
+
+// serve answers while it lives and leaves with 0 on SIGTERM.
+func TestServe(t *testing.T) {
+	s := startServer(t, "-c", "512")
+	r, err := http.Get(s.url + "/health")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -510,7 +579,7 @@ func TestServe(t *testing.T) {
 	if err != nil || r.StatusCode != 200 || !strings.Contains(string(b), `"ok"`) {
 		t.Errorf("health: %d %s %v", r.StatusCode, b, err)
 	}
-	r, err = http.Post(url+"/v1/chat/completions", "application/json",
+	r, err = http.Post(s.url+"/v1/chat/completions", "application/json",
 		strings.NewReader(`{"temperature":0,"messages":[{"role":"user","content":"What is the capital of France?"}]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -520,13 +589,8 @@ func TestServe(t *testing.T) {
 	if err != nil || !strings.Contains(string(b), "The capital of France is Paris.") {
 		t.Errorf("%v: %s", err, b)
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, stderr); err != nil {
-		t.Error(err)
-	}
-	if err := cmd.Wait(); err != nil {
+	s.terminate(t)
+	if err := s.leave(t); err != nil {
 		t.Errorf("SIGTERM: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ func logitsCommand() *cli.Command {
 		Flags: append(modelFlags(),
 			&cli.StringFlag{Name: "tokens", Usage: "token ids with commas (`CSV`)", Required: true},
 			&cli.BoolFlag{Name: "all", Usage: "a row for every token, not only the last"},
-			&cli.IntFlag{Name: "batch", Usage: "tokens per forward pass (default: the ubatch)"},
+			&cli.IntFlag{Name: "batch", DefaultText: "the ubatch", Usage: "tokens per forward pass"},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` for float32 rows"},
 			&cli.StringFlag{Name: "routes", Usage: "`FILE` for the experts the model chose: {\"routes\":[layer][token][k]}"},
 			&cli.StringFlag{Name: "force-routes", Usage: "`FILE` of that form whose experts are used instead of the chosen ones"},

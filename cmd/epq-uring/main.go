@@ -45,7 +45,8 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		HideVersion: true,
 		Metadata:    map[string]any{metaIgnored: ignored},
 		Commands: []*cli.Command{
-			runCommand(), serveCommand(), logitsCommand(), tokenizeCommand(), inspectCommand(), planCommand(), kernelsCommand(), simulateCommand(), verifyCommand(), iotestCommand(), doctorCommand(), synthCommand(), benchCommand(), evalCommand(), versionCommand(),
+			runCommand(), serveCommand(), logitsCommand(), tokenizeCommand(), inspectCommand(), planCommand(), kernelsCommand(), simulateCommand(),
+			verifyCommand(), iotestCommand(), doctorCommand(), synthCommand(), benchCommand(), evalCommand(), versionCommand(),
 			withinCommand(),
 		},
 		OnUsageError:   usageError,

@@ -89,15 +89,8 @@ func run(ctx context.Context, c *cli.Command) (err error) {
 		return err
 	}
 	defer closing(e, &err)
-	request := engine.Request{
-		MaxTokens: c.Int("predict"), Sampling: choice, Stop: c.StringSlice("stop"), IgnoreEOS: c.Bool("ignore-eos"),
-	}
-	answer := &visible{}
-	if c.Bool("no-chat") {
-		if request.Tokens, err = e.EncodeText(text); err != nil {
-			return err
-		}
-	} else if answer, err = askChat(e, c, text, &request); err != nil {
+	request, shown, err := requestOf(e, c, text, choice)
+	if err != nil {
 		return err
 	}
 	if c.Bool("warm-pass") {
@@ -105,13 +98,30 @@ func run(ctx context.Context, c *cli.Command) (err error) {
 			return err
 		}
 	}
+	return printAnswer(ctx, c, e, request, shown)
+}
+
+// requestOf is the request for the answer to a text, and what of that is shown.
+func requestOf(e *engine.Engine, c *cli.Command, text string, choice engine.Sampling) (engine.Request, *visible, error) {
+	r := engine.Request{MaxTokens: c.Int("predict"), Sampling: choice, Stop: c.StringSlice("stop"), IgnoreEOS: c.Bool("ignore-eos")}
+	var err error
+	if c.Bool("no-chat") {
+		r.Tokens, err = e.EncodeText(text)
+		return r, &visible{}, err
+	}
+	shown, err := askChat(e, c, text, &r)
+	return r, shown, err
+}
+
+// printAnswer generates an answer and prints it as it comes, or at the end with all figures as JSON.
+func printAnswer(ctx context.Context, c *cli.Command, e *engine.Engine, request engine.Request, shown *visible) error {
 	before, err := e.Stats()
 	if err != nil {
 		return err
 	}
 	out, quiet := c.Root().Writer, c.Bool("json")
 	r, err := e.Generate(ctx, request, func(ev engine.Event) error {
-		text := answer.push(ev.Text)
+		text := shown.push(ev.Text)
 		if quiet || text == "" {
 			return nil
 		}
@@ -121,8 +131,8 @@ func run(ctx context.Context, c *cli.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	last := answer.end()
-	r.Text = answer.text
+	last := shown.end()
+	r.Text = shown.text
 	after, err := e.Stats()
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ func serveCommand() *cli.Command {
 		Name:        "serve",
 		Usage:       "answer over HTTP, as OpenAI's API does",
 		Description: "epq-uring serve -m model.gguf --ram 8GiB --port 22222\ncurl localhost:22222/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}'",
-		Flags: append(append(append(modelFlags(), samplingFlags()...), absentServeFlags()...),
+		Flags: append(append(append(modelFlagsBut("json"), samplingFlags()...), absentServeFlags()...),
 			&cli.StringFlag{Name: "host", Value: "127.0.0.1", Usage: "address to listen at", Sources: env("host", "HOST", "LLAMA_ARG_HOST")},
 			&cli.IntFlag{Name: "port", Value: 22222, Usage: "port to listen at", Sources: env("port", "PORT", "LLAMA_ARG_PORT")},
 			&cli.IntFlag{Name: "parallel", Aliases: []string{"np"}, Value: 1, Usage: "requests answered side by side", Sources: env("parallel", "LLAMA_ARG_N_PARALLEL")},
@@ -103,7 +103,7 @@ func serverOptions(c *cli.Command) (server.Options, error) {
 	}
 	o := server.Options{
 		CORS: c.StringSlice("cors"), Parallel: c.Int("parallel"), Queue: c.Int("queue"), DefaultSampling: &s,
-		TLSCert: c.String("tls-cert"), TLSKey: c.String("tls-key"), Log: zerolog.New(c.Root().ErrWriter).With().Timestamp().Logger(),
+		TLSCert: c.String("tls-cert"), TLSKey: c.String("tls-key"), Log: serverLog(c),
 	}
 	if o.Parallel < 1 || o.Queue < 0 {
 		return o, fmt.Errorf("--parallel is %d and --queue %d, allowed are 1 and 0 or more: %w", o.Parallel, o.Queue, errUsage)
@@ -126,6 +126,15 @@ func serverOptions(c *cli.Command) (server.Options, error) {
 		}
 	}
 	return o, nil
+}
+
+// serverLog takes the server's own faults, with -v also what goes wrong with clients' connections.
+func serverLog(c *cli.Command) zerolog.Logger {
+	level := zerolog.InfoLevel
+	if c.Bool("verbose") {
+		level = zerolog.DebugLevel
+	}
+	return zerolog.New(c.Root().ErrWriter).Level(level).With().Timestamp().Logger()
 }
 
 // serverEngine shows the engine to the server.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -25,7 +26,7 @@ func simulateCommand() *cli.Command {
 			&cli.StringFlag{Name: "trace", Usage: "`FILE` that run, serve or bench wrote with --trace", Required: true},
 			&cli.StringFlag{Name: "ram", Usage: "budgets with commas (`LIST`); they mean what --ram means in a run like the recorded one", Required: true},
 			&cli.StringFlag{Name: "policy", Value: "all", Usage: "policies with commas (`LIST`), or all: " + strings.Join(sim.Policies(), ", ")},
-			&cli.IntFlag{Name: "evict-stale-tokens", Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
+			&cli.IntFlag{Name: "evict-stale-tokens", DefaultText: strconv.Itoa(pager.DefaultStaleTokens), Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
 			&cli.StringFlag{Name: "svg", Usage: "chart of the hit rates to `FILE`"},
 			&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
 		},

@@ -24,12 +24,12 @@ func synthCommand() *cli.Command {
 			"epq-uring synth ling-3.0-flash --header-only -o shape.gguf && epq-uring plan -m shape.gguf --ram 16GiB",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write", Required: true},
-			&cli.IntFlag{Name: "layers", Usage: "layers instead of the preset's"},
-			&cli.IntFlag{Name: "experts", Usage: "experts per layer instead of the preset's"},
+			&cli.IntFlag{Name: "layers", HideDefault: true, Usage: "layers instead of the preset's"},
+			&cli.IntFlag{Name: "experts", HideDefault: true, Usage: "experts per layer instead of the preset's"},
 			&cli.IntFlag{Name: "shards", Value: 1, Usage: "files to split it into"},
 			&cli.IntFlag{Name: "seed", Usage: "of the random weights"},
 			&cli.BoolFlag{Name: "header-only", Usage: "leave the weights out (a hole in the file): for plan and inspect"},
-			&cli.FloatFlag{Name: "skew", Usage: "how unevenly the router picks instead of the preset's; 0: evenly"},
+			&cli.FloatFlag{Name: "skew", HideDefault: true, Usage: "how unevenly the router picks instead of the preset's; 0: evenly"},
 			&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
 		},
 		Action: func(ctx context.Context, c *cli.Command) error {
