@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Evict throws clean pages of the files out of the page cache and returns how many bytes stayed there all the same: pages
+// evictAll throws clean pages of the files out of the page cache and returns how many bytes stayed there all the same: pages
 // that somebody has mapped or is writing. -1: not known, for mincore(2) tells the truth only to those who own the file or
 // may write it.
-func Evict(paths []string) (left int64, err error) {
+func evictAll(paths []string) (left int64, err error) {
 	for _, p := range paths {
 		n, err := evict(p)
 		if err != nil {

@@ -28,7 +28,7 @@ func TestEvict(t *testing.T) {
 	if n, err := cached(f); err != nil || n != int64(21*page) {
 		t.Errorf("just written: %d bytes cached, %v, want %d", n, err, 21*page)
 	}
-	if n, err := Evict([]string{path}); err != nil || n != 0 {
+	if n, err := evictAll([]string{path}); err != nil || n != 0 {
 		t.Errorf("%d bytes stayed, %v", n, err)
 	}
 	// What is locked in memory cannot leave, and that is said.
@@ -40,10 +40,10 @@ func TestEvict(t *testing.T) {
 	if err := unix.Mlock(m); err != nil {
 		t.Skip(err)
 	}
-	if n, err := Evict([]string{path}); err != nil || n < int64(4*page) {
+	if n, err := evictAll([]string{path}); err != nil || n < int64(4*page) {
 		t.Errorf("%d bytes stayed of 4 locked pages, %v", n, err)
 	}
-	if _, err := Evict([]string{path, path + "none"}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := evictAll([]string{path, path + "none"}); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }

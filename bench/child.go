@@ -67,7 +67,7 @@ func groupName() string { return fmt.Sprintf("epq-bench-%d", os.Getpid()) }
 
 // run executes the program under a cap of so many bytes. An ErrFailed says what the child said last.
 func (c *Child) run(ctx context.Context, bytes int64, args ...string) (o output, err error) {
-	if o.cached, err = Evict(c.Files); err != nil {
+	if o.cached, err = evictAll(c.Files); err != nil {
 		return o, err
 	}
 	var group *mem.Group

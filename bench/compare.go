@@ -86,7 +86,7 @@ func pair(a, b Cell) Pair {
 		d *Difference
 		f func(Sample) float64
 	}{{&p.Decode, decodeRate}, {&p.Prompt, promptRate}, {&p.FirstToken, firstToken}} {
-		*m.d = Unpaired(column(ran(a.Samples), m.f), column(ran(b.Samples), m.f))
+		*m.d = unpaired(column(ran(a.Samples), m.f), column(ran(b.Samples), m.f))
 	}
 	p.A.Samples, p.B.Samples = nil, nil // the differences are what came of them
 	return p

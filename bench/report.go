@@ -73,7 +73,7 @@ func NewCell(a Arm, command string, samples []Sample) Cell {
 	}
 	decode, prompt, first := column(good, decodeRate), column(good, promptRate), column(good, firstToken)
 	c.Measured = middle(good).Measured
-	c.DecodeRate, c.PromptRate, c.FirstToken = Median(decode), Median(prompt), Median(first)
+	c.DecodeRate, c.PromptRate, c.FirstToken = median(decode), median(prompt), median(first)
 	for _, s := range good {
 		c.PeakAnon, c.PeakRSS, c.Swap = max(c.PeakAnon, s.PeakAnon), max(c.PeakRSS, s.PeakRSS), max(c.Swap, s.Swap)
 		c.GroupPeak, c.Cached = max(c.GroupPeak, s.GroupPeak), max(c.Cached, s.Cached)
@@ -82,8 +82,8 @@ func NewCell(a Arm, command string, samples []Sample) Cell {
 			c.Fallback = s.Fallback
 		}
 	}
-	c.RAMBytes, c.Spread = c.Budget, Spread(decode)
-	c.DecodeCI, c.PromptCI, c.FirstCI = MeanInterval(decode), MeanInterval(prompt), MeanInterval(first)
+	c.RAMBytes, c.Spread = c.Budget, spread(decode)
+	c.DecodeCI, c.PromptCI, c.FirstCI = meanInterval(decode), meanInterval(prompt), meanInterval(first)
 	return c
 }
 
@@ -126,10 +126,10 @@ func (r *Report) Finish() {
 		base := &r.Cells[baseline(r.Cells[:i], c.Arm)]
 		a, b := rounds(base.Samples, c.Samples)
 		c.Against = r.Label(*base)
-		if d := Paired(column(a, decodeRate), column(b, decodeRate)); d.Ratio != 0 {
+		if d := paired(column(a, decodeRate), column(b, decodeRate)); d.Ratio != 0 {
 			c.DecodeAgainst = &d
 		}
-		if d := Paired(column(a, promptRate), column(b, promptRate)); d.Ratio != 0 {
+		if d := paired(column(a, promptRate), column(b, promptRate)); d.Ratio != 0 {
 			c.PromptAgainst = &d
 		}
 	}

@@ -11,8 +11,8 @@ type Interval struct {
 	High float64 `json:"high"`
 }
 
-// Median returns the middle value, the mean of the two middle ones for an even number, 0 for none.
-func Median(x []float64) float64 {
+// median returns the middle value, the mean of the two middle ones for an even number, 0 for none.
+func median(x []float64) float64 {
 	s := slices.Sorted(slices.Values(x))
 	n := len(s)
 	switch {
@@ -24,18 +24,18 @@ func Median(x []float64) float64 {
 	return (s[n/2-1] + s[n/2]) / 2
 }
 
-// Spread returns (max - min) / median, 0 where that is not defined.
-func Spread(x []float64) float64 {
-	m := Median(x)
+// spread returns (max - min) / median, 0 where that is not defined.
+func spread(x []float64) float64 {
+	m := median(x)
 	if len(x) == 0 || m == 0 {
 		return 0
 	}
 	return (slices.Max(x) - slices.Min(x)) / m
 }
 
-// MeanInterval returns Student's interval of the geometric mean, for measures that are positive and vary by factors; nil for
+// meanInterval returns Student's interval of the geometric mean, for measures that are positive and vary by factors; nil for
 // fewer than two such values, which say nothing of their spread.
-func MeanInterval(x []float64) *Interval {
+func meanInterval(x []float64) *Interval {
 	x = logs(x)
 	if len(x) < 2 {
 		return nil
@@ -52,9 +52,9 @@ type Difference struct {
 	Noise    bool      `json:"noise"`          // the interval holds 1, or there is none: no difference was shown
 }
 
-// Paired compares runs that were made side by side: a and b have the same length, and what slowed the machine in one round
+// paired compares runs that were made side by side: a and b have the same length, and what slowed the machine in one round
 // slowed both of the round. Pairs that are not positive are left out.
-func Paired(a, b []float64) Difference {
+func paired(a, b []float64) Difference {
 	var logs []float64
 	for i := range min(len(a), len(b)) {
 		if a[i] > 0 && b[i] > 0 {
@@ -68,8 +68,8 @@ func Paired(a, b []float64) Difference {
 	return difference(mean, v/float64(len(logs)), float64(len(logs)-1))
 }
 
-// Unpaired compares runs of different times by Welch's interval.
-func Unpaired(a, b []float64) Difference {
+// unpaired compares runs of different times by Welch's interval.
+func unpaired(a, b []float64) Difference {
 	a, b = logs(a), logs(b)
 	if len(a) == 0 || len(b) == 0 {
 		return Difference{Noise: true}

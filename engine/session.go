@@ -28,6 +28,7 @@ type session struct {
 	decoder  *tokenizer.Decoder
 	stopper  *Stopper
 	result   Result
+	text     []byte // of the answer so far
 	began    time.Time
 	first    time.Time // when the first token was chosen
 }
@@ -82,7 +83,7 @@ func (s *session) begin(j *job) {
 	s.job, s.decoding, s.solo, s.began = j, false, false, time.Now()
 	s.used = s.l.forwards
 	s.draft.begin(&s.l.drafting)
-	s.result = Result{PromptTokens: len(j.req.Tokens)}
+	s.result, s.text = Result{PromptTokens: len(j.req.Tokens)}, s.text[:0]
 	if j.each != nil { // wants the rows of what is in the caches too
 		s.forget()
 	}
@@ -244,7 +245,7 @@ func (s *session) report(ev Event, piece string, last bool) bool {
 		text += s.stopper.Flush()
 	}
 	s.result.StopString = stop
-	s.result.Text += text
+	s.text = append(s.text, text...)
 	ev.Text = text
 	s.job.push(ev)
 	return stop != ""
@@ -255,7 +256,7 @@ func (s *session) finish(how string, err error) {
 	if s.job == nil {
 		return
 	}
-	s.result.Finish, s.result.MTP = how, s.mtpNote()
+	s.result.Text, s.result.Finish, s.result.MTP = string(s.text), how, s.mtpNote()
 	j := s.job
 	s.job, s.sampler, s.decoder, s.stopper = nil, nil, nil, nil
 	s.pending = s.pending[:0]

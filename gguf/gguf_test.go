@@ -131,7 +131,6 @@ func TestGetters(t *testing.T) {
 	check("floats", nil)(any3(f.Ints("floats")))
 	check("floats", []float64{0.25, 1})(any3(f.Floats("floats")))
 	check("ints", []float64{-1, 2})(any3(f.Floats("ints")))
-	check("bools", []bool{true, false, true})(any3(f.Bools("bools")))
 	check("texts", []string{"", "x", "yz"})(any3(f.Strings("texts")))
 	check("nested", nil)(any3(f.Strings("nested")))
 	if _, ok, err := f.Uint("absent"); ok || err != nil {
@@ -142,8 +141,8 @@ func TestGetters(t *testing.T) {
 	if want := `{"b":[1,2],"n":[[1],["a",""],[[true]]],"nan":"NaN","t":["","x","yz"],"u":18446744073709551615}`; err != nil || string(j) != want {
 		t.Errorf("%s, %v; wanted %s", j, err, want)
 	}
-	if v := value(f, "texts"); v.Kind() != KindArray || v.Elem() != KindString || v.Len() != 3 {
-		t.Errorf("%v of %d %v", v.Kind(), v.Len(), v.Elem())
+	if v := value(f, "texts"); v.Kind() != KindArray || v.elem != KindString || v.Len() != 3 {
+		t.Errorf("%v of %d %v", v.Kind(), v.Len(), v.elem)
 	}
 }
 

@@ -74,9 +74,6 @@ func (a stringArray) strings() []string {
 // Kind returns the kind of the value.
 func (v Value) Kind() Kind { return v.kind }
 
-// Elem returns the kind of an array's elements; meaningless for other values.
-func (v Value) Elem() Kind { return v.elem }
-
 // Len returns the number of elements of an array, 0 for other values.
 func (v Value) Len() int {
 	switch d := v.data.(type) {
@@ -290,11 +287,6 @@ func (f *File) Bool(key string) (bool, bool, error) { return exact[bool](f, key,
 
 // String returns a string.
 func (f *File) String(key string) (string, bool, error) { return exact[string](f, key, "a string") }
-
-// Bools returns an array of bools, which belongs to the File.
-func (f *File) Bools(key string) ([]bool, bool, error) {
-	return exact[[]bool](f, key, "an array of bools")
-}
 
 // Strings returns an array of strings; the slice is made anew, its strings share one piece of memory with the File.
 func (f *File) Strings(key string) ([]string, bool, error) {

@@ -51,9 +51,6 @@ func (m *Model) bindPrediction(b *binder, vocab int) {
 	m.prediction = p
 }
 
-// Predicts says whether Predict works.
-func (m *Model) Predicts() bool { return m.prediction != nil }
-
 // allLayers are those of the main pass and the one that predicts.
 func (m *Model) allLayers() []layer {
 	if m.prediction == nil {

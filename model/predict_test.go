@@ -66,8 +66,8 @@ func TestPredict(t *testing.T) {
 			o := testOptions()
 			o.Predict, o.Drafts = true, 3
 			m := load(t, name, o)
-			if !m.Predicts() || len(want) != len(tokens)-1 {
-				t.Fatalf("predicts %v, %d rows for %d tokens", m.Predicts(), len(want), len(tokens))
+			if m.prediction == nil || len(want) != len(tokens)-1 {
+				t.Fatalf("predicts %v, %d rows for %d tokens", m.prediction != nil, len(want), len(tokens))
 			}
 			plain := o
 			plain.Predict = false
@@ -118,7 +118,7 @@ func TestPredictNothing(t *testing.T) {
 	if err := m.Predict(&Batch{Tokens: []int32{1}, Seqs: []int32{0}, Pos: []int32{0}}, false); err == nil {
 		t.Error("predicted from nothing")
 	}
-	if load(t, "micro-qwen3moe", o).Predicts() {
+	if load(t, "micro-qwen3moe", o).prediction != nil {
 		t.Error("a model without the block predicts")
 	}
 }

@@ -188,7 +188,13 @@ func TestFillByScore(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		l := newList(n, 4)
 		fillByScore(&l, []float32{2, 2, 2, 2}) // no spread
-		fillByScore(&l, []float32{1, -inf, -inf, -inf})
+		if l.n != n || slices.Min(l.bucket[:n]) != slices.Max(l.bucket[:n]) {
+			t.Errorf("%d names in buckets %v, want %d in one", l.n, l.bucket, n)
+		}
+		fillByScore(&l, []float32{-inf, 1, -inf, -inf})
+		if l.n != 1 || l.ids[0] != 1 {
+			t.Errorf("%d names, the first %d, want 1 alone", l.n, l.ids[0])
+		}
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package mem is the one door to memory outside the Go heap. Every large block has a purpose, so that "who holds the
-// RAM" is a table; the rest of the package says how much there may be (Room) and how much there is (ReadProcess).
+// RAM" is a table; the rest of the package says how much there may be (Limits) and how much there is (ReadProcess).
 //
 // Blocks are private anonymous mappings: zero at first, charged page by page when touched, never moved, never scanned by
 // the garbage collector. The bytes are valid until Free.

@@ -19,21 +19,12 @@ type Limit struct {
 // ErrNoLimit: not even the size of the machine's memory could be read.
 var ErrNoLimit = errors.New("no memory limit can be read")
 
-// Room returns the tightest of the limits on this process: memory groups of version 1 and 2 from its own up to the root,
-// RLIMIT_DATA, and what the machine has available less an eighth of its RAM, which is left to everybody else. Room in a
-// group is what its limit leaves beside other members' memory; page cache and reclaimable slab do not count as used, for
-// the kernel drops them when asked.
+// Limits returns the limits on this process, at least one; ErrNoLimit otherwise: memory groups of version 1 and 2 from its
+// own up to the root, RLIMIT_DATA, and what the machine has available less an eighth of its RAM, which is left to everybody
+// else. What a group leaves is its limit beside other members' memory; page cache and reclaimable slab do not count as
+// used, for the kernel drops them when asked.
 //
 // root is put before every path: "" is the real system, a folder with proc and sys below it a made-up one.
-func Room(root string) (Limit, error) {
-	all, err := Limits(root)
-	if err != nil {
-		return Limit{}, err
-	}
-	return tightest(all), nil
-}
-
-// Limits returns all the limits that Room chooses from, at least one; ErrNoLimit otherwise.
 func Limits(root string) ([]Limit, error) {
 	if root == "" {
 		root = "/"
@@ -51,17 +42,6 @@ func Limits(root string) ([]Limit, error) {
 		return nil, fmt.Errorf("mem: %w: no /proc/meminfo, no cgroup, no RLIMIT_DATA: give --ram a size", ErrNoLimit)
 	}
 	return all, nil
-}
-
-// tightest returns the first of the smallest.
-func tightest(all []Limit) Limit {
-	least := all[0]
-	for _, l := range all[1:] {
-		if l.Bytes < least.Bytes {
-			least = l
-		}
-	}
-	return least
 }
 
 // dataLimitUnder reads RLIMIT_DATA from /proc/self/limits: "Max data size  SOFT  HARD  bytes".
