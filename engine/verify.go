@@ -139,7 +139,7 @@ type VerifyOptions struct {
 	Progress func(done, total int64) // bytes of experts; called from several goroutines
 }
 
-// BadSlice is a slice that is not what it was, or cannot be read.
+// BadSlice is a slice that is not what it was, cannot be read, or holds what is no number.
 type BadSlice struct {
 	File   string `json:"file"`
 	Tensor string `json:"tensor"`
@@ -159,7 +159,8 @@ type VerifyResult struct {
 }
 
 // Verify reads all routed experts as a run does. It compares those whose checksums are known and takes down the others', so
-// the first call on a model makes its list and later ones check it. When it ends early, what was summed is kept.
+// the first call on a model makes its list and later ones check it; and it looks for scales and numbers that are NaN or
+// infinite. When it ends early, what was summed is kept.
 func Verify(ctx context.Context, o VerifyOptions) (VerifyResult, error) {
 	e := &Engine{}
 	var err error
@@ -171,6 +172,7 @@ func Verify(ctx context.Context, o VerifyOptions) (VerifyResult, error) {
 	}
 	defer func() { _ = e.release() }() // only read
 	v := &verifier{files: e.files, cat: e.whole, sums: newSums(e.file, e.whole, o.Sums), progress: o.Progress, result: VerifyResult{Experts: e.whole.Experts(), Bad: []BadSlice{}}}
+	v.types = partTypes(e.file, v.cat)
 	if err := v.sums.load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return VerifyResult{}, err
 	}
@@ -187,10 +189,23 @@ func Verify(ctx context.Context, o VerifyOptions) (VerifyResult, error) {
 	return v.result, err
 }
 
+// partTypes are the types of the tensors that the parts of every layer come from.
+func partTypes(f *gguf.File, cat *expert.Catalog) [][]gguf.Type {
+	types := make([][]gguf.Type, len(cat.Layers))
+	for i, l := range cat.Layers {
+		for _, p := range l.Parts {
+			t, _ := f.Tensor(p.Tensor)
+			types[i] = append(types[i], t.Type)
+		}
+	}
+	return types
+}
+
 // verifier shares the experts among workers, each with a device and buffers of its own.
 type verifier struct {
 	files    *uring.Files
 	cat      *expert.Catalog
+	types    [][]gguf.Type // per layer and part
 	progress func(done, total int64)
 
 	mu      sync.Mutex // all below
@@ -235,6 +250,7 @@ type verified struct {
 	queued  int // slices handed in
 	crc     [expert.MaxParts]uint32
 	failure [expert.MaxParts]error
+	broken  [expert.MaxParts]int // 1 + block with weights that are no numbers; 0: none
 }
 
 func (v *verifier) work(ctx context.Context) (err error) {
@@ -323,7 +339,11 @@ func (v *verifier) sum(r *reader, d uring.Done) error {
 	from := slot*r.size + p.SlotOffset + p.Shift
 	s.failure[part] = d.Err
 	if d.Err == nil {
-		s.crc[part] = crc32.Checksum(r.mem[from:from+int(p.Size)], castagnoli)
+		b := r.mem[from : from+int(p.Size)]
+		s.crc[part] = crc32.Checksum(b, castagnoli)
+		if block, found := v.types[s.key.Layer][part].NotFinite(b); found {
+			s.broken[part] = 1 + block
+		}
 	}
 	if s.left--; s.left > 0 {
 		return nil
@@ -347,6 +367,9 @@ func (v *verifier) judge(s *verified) error {
 			*want = s.crc[i]
 		case s.crc[i] != *want:
 			v.bad(s.key, p, fmt.Sprintf("its CRC32C is %08x, it was %08x", s.crc[i], *want))
+		}
+		if s.broken[i] > 0 && s.crc[i] == *want { // as it was made: not the disk's doing
+			v.bad(s.key, p, fmt.Sprintf("block %d is NaN or infinite: get another conversion of the model", s.broken[i]-1))
 		}
 	}
 	v.done += bytes

@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -161,6 +162,21 @@ func refusedSums(t *testing.T, o engine.Options, sums string) {
 		}
 		if b, _ := os.ReadFile(sums); !slices.Equal(b, c.data) {
 			t.Errorf("%s: the file was changed", c.name)
+		}
+	}
+}
+
+// Weights that are no numbers are named, the first time and later; their checksums are kept all the same.
+func TestVerifyFindsBrokenWeights(t *testing.T) {
+	path := copyModel(t)
+	poke(t, path, part(t, path, faultTensor, faultExpert), float32(math.NaN()))
+	for _, made := range []bool{true, false} {
+		r := verified(t, engine.VerifyOptions{Model: path})
+		if made != (r.Made == r.Experts) {
+			t.Errorf("%d of %d experts are new", r.Made, r.Experts)
+		}
+		if len(r.Bad) != 1 || r.Bad[0].Tensor != faultTensor || r.Bad[0].Expert != faultExpert || !strings.Contains(r.Bad[0].Reason, "block 0 is NaN") {
+			t.Errorf("found %+v", r.Bad)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 func verifyCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "verify",
-		Usage: "take down checksums of all experts, or compare them",
+		Usage: "take down checksums of all experts, or compare them; find weights that are no numbers",
 		Description: "epq-uring verify -m model.gguf      the first time writes model.gguf.crc32c, later compares; goes on where it was interrupted\n" +
 			"epq-uring run -m model.gguf --verify    compares every read with them",
 		Flags: []cli.Flag{
