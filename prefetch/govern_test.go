@@ -8,16 +8,23 @@ import (
 	"time"
 )
 
-// noisy runs a governor over tokens whose waiting per expert depends on the depth and varies by a third.
-func noisy(seed uint64, tokens int, unit [MaxAhead + 1]float64) (g *Governor, at [MaxAhead + 1]int) {
+// load is what tokens cost, by depth: a token needs 12 experts at a mean and waits unit milliseconds for each, give or take a
+// third, and computes for the rest, give or take a twentieth.
+type load struct {
+	unit, compute [MaxAhead + 1]float64 // ms
+}
+
+// noisy runs a governor over tokens of a load.
+func noisy(seed uint64, tokens int, l load) (g *Governor, at [MaxAhead + 1]int) {
 	rnd := rand.New(rand.NewPCG(seed, 3))
 	g = NewGovernor(MaxAhead)
 	for range tokens {
 		d := g.Depth()
 		at[d]++
 		needed := 5 + rnd.IntN(15)
-		cost := float64(needed) * unit[d] * math.Exp(0.33*rnd.NormFloat64())
-		g.Token(time.Duration(3*cost*float64(time.Millisecond)), time.Duration(cost*float64(time.Millisecond)), needed)
+		cost := float64(needed) * l.unit[d] * math.Exp(0.33*rnd.NormFloat64())
+		took := cost + l.compute[d]*math.Exp(0.05*rnd.NormFloat64())
+		g.Token(time.Duration(took*float64(time.Millisecond)), time.Duration(cost*float64(time.Millisecond)), needed)
 	}
 	return g, at
 }
@@ -25,20 +32,23 @@ func noisy(seed uint64, tokens int, unit [MaxAhead + 1]float64) (g *Governor, at
 // TestGovernorOnNoise: what pays is found, what does not is turned off, nothing is taken for a gain.
 func TestGovernorOnNoise(t *testing.T) {
 	const runs = 100
+	steady := [...]float64{12, 12, 12}
 	for _, c := range []struct {
 		name  string
-		unit  [MaxAhead + 1]float64 // of waiting, by depth
+		load  load
 		right func(depth int) bool
 		least int // of 100 runs
 	}{
-		{"one layer pays", [...]float64{1, 0.85, 0.9}, func(d int) bool { return d == 1 }, 85},
-		{"two layers pay", [...]float64{1, 0.8, 0.6}, func(d int) bool { return d == 2 }, 90},
-		{"it costs", [...]float64{1, 1.15, 1.2}, func(d int) bool { return d == 0 }, 95},
-		{"no difference", [...]float64{1, 1, 1}, func(d int) bool { return d == 0 }, 85},
+		{"one layer pays", load{[...]float64{1, 0.7, 0.8}, steady}, func(d int) bool { return d == 1 }, 85},
+		{"two layers pay", load{[...]float64{1, 0.7, 0.4}, steady}, func(d int) bool { return d == 2 }, 90},
+		{"it costs", load{[...]float64{1, 1.3, 1.4}, steady}, func(d int) bool { return d == 0 }, 95},
+		{"no difference", load{[...]float64{1, 1, 1}, steady}, func(d int) bool { return d == 0 }, 85},
+		{"what is not waited is computed", load{[...]float64{1, 0.5, 0.3}, [...]float64{12, 18, 20.4}}, func(d int) bool { return d == 0 }, 85},
+		{"waiting moves into slower computing", load{[...]float64{1, 0.5, 0.3}, [...]float64{12, 21, 25}}, func(d int) bool { return d == 0 }, 95},
 	} {
 		right := 0
 		for seed := range uint64(runs) {
-			g, _ := noisy(seed, 2000, c.unit)
+			g, _ := noisy(seed, 2000, c.load)
 			if d, _ := g.Verdict(); c.right(d) {
 				right++
 			}
@@ -52,7 +62,7 @@ func TestGovernorOnNoise(t *testing.T) {
 
 // Trials take few tokens once things are settled, and none where hardly anybody waits.
 func TestGovernorRests(t *testing.T) {
-	_, at := noisy(1, 20000, [...]float64{1, 1.2, 1.2})
+	_, at := noisy(1, 20000, load{[...]float64{1, 1.4, 1.4}, [...]float64{12, 12, 12}})
 	if at[1]+at[2] > 1500 {
 		t.Errorf("tokens by depth %v, 0 is best", at)
 	}
@@ -64,7 +74,8 @@ func TestGovernorRests(t *testing.T) {
 		t.Errorf("depth %d: %s", d, why)
 	}
 	for range 500 { // the arena is too small now
-		g.Token(time.Second, time.Duration(800-300*g.Depth())*time.Millisecond, 3)
+		wait := time.Duration(800-300*g.Depth()) * time.Millisecond
+		g.Token(time.Second/5+wait, wait, 3)
 	}
 	if d, why := g.Verdict(); d != MaxAhead {
 		t.Errorf("depth %d: %s", d, why)
@@ -79,7 +90,8 @@ func TestGovernorInterrupted(t *testing.T) {
 			g.Interrupt()
 			continue
 		}
-		g.Token(time.Second, time.Duration(600-200*g.Depth())*time.Millisecond, 3)
+		wait := time.Duration(600-200*g.Depth()) * time.Millisecond
+		g.Token(time.Second/5+wait, wait, 3)
 	}
 	if d, why := g.Verdict(); d != MaxAhead {
 		t.Errorf("depth %d: %s", d, why)
