@@ -35,7 +35,7 @@ WORDS = "ship wind harbour light window book line weather clear rain fog lamp ye
 
 class Server:
     def __init__(self, name, cmd, port):
-        self.name, self.cmd, self.port, self.rows = name, cmd, port, []
+        self.name, self.cmd, self.port, self.rows, self.per_word = name, cmd, port, [], None
 
     @contextlib.contextmanager
     def running(self, o):
@@ -71,8 +71,10 @@ class Server:
 
     def measure(self, o, seed):
         row = {}
+        if self.per_word is None:
+            self.per_word = self.ask(words(16, seed), 1)[1]["prompt_tokens"] / 16
         for p in o.prompts:
-            s, u = self.ask(words(p, seed), 1)
+            s, u = self.ask(words(round(p / self.per_word), seed), 1)
             row["prompt %d" % p] = u["prompt_tokens"] / s
         one, _ = self.ask(words(8, seed + 1), 1)
         all_, _ = self.ask(words(8, seed + 2), o.n + 1)
