@@ -1,8 +1,10 @@
 // AVX2, included twice: plain (maddubs, madd, add) and with AVX-VNNI (dpwssd, dpbusd), which the file that includes it
 // says with MULADD, VNNI, NAME and SET. Two shapes, as in avx512.c: rows, and wide for many columns (wide256.h).
 #define AHEAD 8192
+#define FLOAT_LANES 8
 #define FLOAT_ROWS 1
-#define FLOAT_COLS 2
+#define FLOAT_COLS 3
+#define LOAD_F16(p) ((fv)_mm256_cvtph_ps(_mm_loadu_si128((const void *)(p))))
 #include "plain.h"
 #include "quantize.h"
 #include "rows.h"
@@ -15,6 +17,11 @@ INLINE __m128i sum4(__m256i a, __m256i b, __m256i c, __m256i d) {
 // Codes up to 63: the sum of two products stays below 16003, so maddubs cannot saturate for Q4_K nor for Q6_K.
 INLINE __m256i scaled(__m256i acc, __m256i u, const int8_t *x, __m256i scale) {
     return MULADD(acc, _mm256_maddubs_epi16(u, _mm256_load_si256((const void *)x)), scale);
+}
+// Codes of both signs but -128, whose sign cannot change: the magnitudes of x (-128 has 128) times codes with the signs of x.
+INLINE __m256i scaled_signed(__m256i acc, __m256i w, const int8_t *x, __m256i scale) {
+    __m256i v = _mm256_load_si256((const void *)x);
+    return MULADD(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(w, v)), scale);
 }
 
 INLINE __m128 halves(const char *const p[4], int at) {
@@ -137,8 +144,8 @@ INLINE void load_q3_k(const char *q, __m256i a[8], __m256i *sc) {
     }
 }
 
-// One super-block times C columns, in 8 sums each. bias: sixteenths of what load added to the codes.
-INLINE void dot_16(const __m256i a[8], __m256i sc, const act_k *const *x, const int C, int g, int s, const int bias, __m256i sum[4]) {
+// One super-block times C columns, in 8 sums each. bias: sixteenths of what load added to the codes; any: they have signs.
+INLINE void dot_16(const __m256i a[8], __m256i sc, const act_k *const *x, const int C, int g, int s, const int bias, const int any, __m256i sum[4]) {
     __m256i even = _mm256_permute4x64_epi64(sc, 0x44), odd = _mm256_permute4x64_epi64(sc, 0xee); // scales 0..7, 8..15 in both lanes
     __m256i t[4], shift = _mm256_mullo_epi16(sc, _mm256_set1_epi16(bias));
 #pragma GCC unroll 4
@@ -149,7 +156,7 @@ INLINE void dot_16(const __m256i a[8], __m256i sc, const act_k *const *x, const 
         const short lo = (short)((4 * k + 1) << 8 | 4 * k), hi = (short)((4 * k + 3) << 8 | (4 * k + 2));
         __m256i scale = _mm256_shuffle_epi8(i < 4 ? even : odd, _mm256_setr_epi16(lo, lo, lo, lo, lo, lo, lo, lo, hi, hi, hi, hi, hi, hi, hi, hi));
 #pragma GCC unroll 4
-        for (int c = 0; c < C; c++) t[c] = scaled(t[c], a[i], x[c][g].q[s] + 32 * i, scale);
+        for (int c = 0; c < C; c++) t[c] = (any ? scaled_signed : scaled)(t[c], a[i], x[c][g].q[s] + 32 * i, scale);
     }
 #pragma GCC unroll 4
     for (int c = 0; c < C; c++) sum[c] = t[c];
@@ -162,7 +169,7 @@ INLINE void dot_16(const __m256i a[8], __m256i sc, const act_k *const *x, const 
         _Pragma("GCC unroll 1") for (int s = 0; s < 4; s++) {                                                             \
             __m256i a[8], sc;                                                                                             \
             load_##name(p[s], a, &sc);                                                                                    \
-            dot_16(a, sc, x, C, g, s, bias, sum[s]);                                                                      \
+            dot_16(a, sc, x, C, g, s, bias, 0, sum[s]);                                                                   \
             if (!mins) continue;                                                                                          \
             __m256i u = _mm256_srli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p[s])), 4);                  \
             for (int c = 0; c < C; c++) m[s][c] = _mm256_madd_epi16(u, _mm256_load_si256((const void *)x[c][g].s16[s]));  \
@@ -221,12 +228,14 @@ INLINE __m256i dot_small(__m256i u, const int8_t *x) { // codes of 0 to 127
     return MULADD(_mm256_setzero_si256(), _mm256_maddubs_epi16(u, _mm256_load_si256((const void *)x)), _mm256_set1_epi16(1));
 }
 
-INLINE __m256i dot_signed(__m256i w, const int8_t *x) { // any bytes: in 16 bits, where nothing saturates
+INLINE __m256i dot_signed(__m256i w, const int8_t *x) { return scaled_signed(_mm256_setzero_si256(), w, x, _mm256_set1_epi16(1)); }
+
+INLINE __m256i dot_any(__m256i w, const int8_t *x) { // any bytes: in 16 bits, where nothing saturates
     __m256i lo = _mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm256_castsi256_si128(w)), _mm256_cvtepi8_epi16(_mm_load_si128((const void *)x)));
     return MULADD(lo, _mm256_cvtepi8_epi16(_mm256_extracti128_si256(w, 1)), _mm256_cvtepi8_epi16(_mm_load_si128((const void *)(x + 16))));
 }
 
-// code: the 32 codes of the block at q, excess more than they are; kind: small or signed; min: of the eight blocks.
+// code: the 32 codes of the block at q, excess more than they are; kind: small, signed (but never -128) or any; min: of the eight blocks.
 #define GROUP_32(name, size, code, kind, excess, scales, with_min, mins)                                                  \
     INLINE void name##_group(const char *p, const act_32 *const *x, const int C, int g, __m256 v[4]) {                    \
         __m256i s[4][8];                                                                                                  \
@@ -245,7 +254,7 @@ INLINE __m256i dot_signed(__m256i w, const int8_t *x) { // any bytes: in 16 bits
         }                                                                                                                 \
     }                                                                                                                     \
     ROWS_32(name##_rows, name##_group, size)
-GROUP_32(q8_0, 272, _mm256_loadu_si256((const void *)(q + 2)), signed, 0, halves8(p, 34), 0, d)
+GROUP_32(q8_0, 272, _mm256_loadu_si256((const void *)(q + 2)), any, 0, halves8(p, 34), 0, d)
 GROUP_32(q4_0, 144, nibbles(q + 2), small, 8, halves8(p, 18), 0, d)
 GROUP_32(q4_1, 160, nibbles(q + 4), small, 0, halves8(p, 20), 1, halves8(p + 2, 20))
 GROUP_32(q5_0, 176, _mm256_or_si256(nibbles(q + 6), fifth_bits(q + 2)), small, 16, halves8(p, 22), 0, d)
@@ -261,57 +270,20 @@ UNPACK void codes_iq4_xs(const uint8_t *p, block_k *t) {
     t->d = half(p);
 }
 
-// Codes are of any size: times their scale they fit 16 bits, and the products are summed in 32.
-UNPACK void book_rows(ROWS_ARGS, unpack_k_fn unpack, int size) {
-    for (int r = 0; r < rows; r++)
-        for (int c0 = 0; c0 < x->n; c0 += 4) {
-            const int cols = x->n - c0 < 4 ? x->n - c0 : 4;
-            const act_k *at[4];
-            float acc[4] = {0};
-            for (int c = 0; c < cols; c++) at[c] = column(x, c0 + c);
-            for (int b = 0; b < n; b += 4) {
-                __m256i sum[4][4] = {{{0}}};
-                float d[4] = {0};
-                for (int s = 0; s < 4 && b + s < n; s++) {
-                    block_k t;
-                    __m256i k[16];
-                    unpack((const uint8_t *)w + r * row_bytes + (size_t)(b + s) * size, &t);
-                    for (int i = 0; i < 16; i++)
-                        k[i] = _mm256_mullo_epi16(_mm256_cvtepi8_epi16(_mm_load_si128((const void *)(t.q + 16 * i))), _mm256_set1_epi16(t.scale[i]));
-                    for (int c = 0; c < cols; c++)
-                        for (int i = 0; i < 16; i++)
-                            sum[s][c] = MULADD(sum[s][c], k[i], _mm256_cvtepi8_epi16(_mm_load_si128((const void *)(at[c][b / 4].q[s] + 16 * i))));
-                    d[s] = t.d;
-                }
-                for (int c = 0; c < cols; c++) {
-                    __m128i isum = sum4(sum[0][c], sum[1][c], sum[2][c], sum[3][c]);
-                    acc[c] += tree(_mm_mul_ps(_mm_mul_ps(_mm_loadu_ps(d), _mm_load_ps(at[c][b / 4].d)), _mm_cvtepi32_ps(isum)));
-                }
-            }
-            for (int c = 0; c < cols; c++) y[(c0 + c) * ldy + r] = acc[c];
-        }
+typedef __m256i sums;
+INLINE void book_dot(const block_k *t, const act_k *const *x, const int C, int g, int s, sums sum[4], const int any) {
+    __m256i a[8], sc = _mm256_loadu_si256((const void *)t->scale);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        a[i] = _mm256_load_si256((const void *)(t->q + 32 * i));
+        if (!any) a[i] = _mm256_add_epi8(a[i], _mm256_set1_epi8(64));
+    }
+    dot_16(a, sc, x, C, g, s, any ? 0 : 4, any, sum);
 }
-#define BOOK_ROWS(name, unpack, size) \
-    static void name##_rows(ROWS_ARGS) { book_rows(w, row_bytes, rows, x, n, y, ldy, unpack, size); }
-BOOK_ROWS(iq4_xs, codes_iq4_xs, 136)
-BOOK_ROWS(iq2_xxs, unpack_iq2_xxs, 66)
-BOOK_ROWS(iq2_xs, unpack_iq2_xs, 74)
-BOOK_ROWS(iq3_xxs, unpack_iq3_xxs, 98)
-BOOK_ROWS(iq1_s, unpack_iq1_s, 50)
-BOOK_ROWS(iq3_s, unpack_iq3_s, 110)
-BOOK_ROWS(iq2_s, unpack_iq2_s, 82)
-BOOK_ROWS(iq1_m, unpack_iq1_m, 56)
-BOOK_ROWS(tq1_0, unpack_tq1_0, 54)
-BOOK_ROWS(tq2_0, unpack_tq2_0, 66)
+#include "books.h"
 
-typedef float v16h __attribute__((vector_size(64)));
-INLINE v16h load_16_halves(const char *p) {
-    union { __m256 half[2]; v16h v; } u;
-    u.half[0] = _mm256_cvtph_ps(_mm_loadu_si128((const void *)p));
-    u.half[1] = _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p + 16)));
-    return u.v;
-}
-#define LOAD_F16(p) load_16_halves(p)
+UNPACK void iq4_xs_rows(ROWS_ARGS) { book_walk(w, row_bytes, rows, x, n, y, ldy, codes_iq4_xs, 136, 1); }
+
 #include "floats.h"
 #include "wide256.h"
 

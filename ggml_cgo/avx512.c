@@ -8,7 +8,8 @@
 #define AHEAD 8192
 #define FLOAT_ROWS 4
 #define FLOAT_COLS 3
-#define LOAD_F16(p) ((v16)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p))))
+#define FLOAT_LANES 16
+#define LOAD_F16(p) ((fv)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p))))
 #include "plain.h"
 #include "quantize.h"
 #include "floats.h"
@@ -223,37 +224,15 @@ GROUP_16(q6_k, 210, 2, 1, halves(p, 208))
 GROUP_16(q3_k, 110, 1, 1, halves(p, 108))
 GROUP_16(iq4_xs, 136, 8, 0, halves(p, 0))
 
-// Formats of code books, unpacked by plain C.
-UNPACK void book_rows(ROWS_ARGS, unpack_k_fn unpack, int size) {
-    for (int r = 0; r < rows; r++)
-        for (int c0 = 0; c0 < x->n; c0 += 4) {
-            const int cols = x->n - c0 < 4 ? x->n - c0 : 4;
-            const act_k *at[4];
-            float acc[4] = {0};
-            for (int c = 0; c < cols; c++) at[c] = column(x, c0 + c);
-            for (int b = 0; b < n; b += 4) {
-                __m512i sum[4][4] = {{{0}}};
-                float d[4] = {0};
-                for (int s = 0; s < 4 && b + s < n; s++) {
-                    block_k t;
-                    __m512i a[4];
-                    unpack((const uint8_t *)w + r * row_bytes + (size_t)(b + s) * size, &t);
-                    for (int i = 0; i < 4; i++) a[i] = _mm512_xor_si512(_mm512_load_si512(t.q + 64 * i), _mm512_set1_epi8((char)0x80));
-                    dot_16(a, _mm256_loadu_si256((const void *)t.scale), at, cols, b / 4, s, 8, 0, sum[s]);
-                    d[s] = t.d;
-                }
-                for (int c = 0; c < cols; c++) {
-                    __m128i isum = sum4(sum[0][c], sum[1][c], sum[2][c], sum[3][c]);
-                    acc[c] += tree(_mm_mul_ps(_mm_mul_ps(_mm_loadu_ps(d), _mm_load_ps(at[c][b / 4].d)), _mm_cvtepi32_ps(isum)));
-                }
-            }
-            for (int c = 0; c < cols; c++) y[(c0 + c) * ldy + r] = acc[c];
-        }
+typedef __m512i sums;
+INLINE void book_dot(const block_k *t, const act_k *const *x, const int C, int g, int s, sums sum[4], const int any) {
+    __m512i a[4];
+    (void)any;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) a[i] = _mm512_add_epi8(_mm512_load_si512(t->q + 64 * i), _mm512_set1_epi8(64));
+    dot_16(a, _mm256_loadu_si256((const void *)t->scale), x, C, g, s, 4, 1, sum);
 }
-#define BOOK_ROWS(name, number, size) \
-    static void name##_rows(ROWS_ARGS) { book_rows(w, row_bytes, rows, x, n, y, ldy, unpack_##name, size); }
-BOOK_ROWS(iq2_xxs, 16, 66) BOOK_ROWS(iq2_xs, 17, 74) BOOK_ROWS(iq3_xxs, 18, 98) BOOK_ROWS(iq1_s, 19, 50) BOOK_ROWS(iq3_s, 21, 110)
-BOOK_ROWS(iq2_s, 22, 82) BOOK_ROWS(iq1_m, 29, 56) BOOK_ROWS(tq1_0, 34, 54) BOOK_ROWS(tq2_0, 35, 66)
+#include "books.h"
 
 // Q2_K has a min per 16: the only one of these formats with mins.
 INLINE void q2_k_group(const char *const p[4], const act_k *const *x, const int C, int g, __m128 v[4]) {

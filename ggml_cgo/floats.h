@@ -1,47 +1,57 @@
 // Matrices of F32, F16 and BF16 against float32 columns. 32 lanes: lane i adds the products of elements i, i + 32, ...
 // in order (a multiply, then an add); then lanes i and i + 16, i and i + 8, i and i + 4, i and i + 2, the last two.
-// The set defines FLOAT_ROWS and FLOAT_COLS (how much fits its registers), and LOAD_F16 where it has an instruction.
+// The set defines FLOAT_LANES (of its vectors), FLOAT_ROWS and FLOAT_COLS (how much fits its registers), and LOAD_F16 where
+// it has an instruction.
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
 #endif
-typedef float v16 __attribute__((vector_size(64)));
-typedef float v16u __attribute__((vector_size(64), aligned(1), may_alias));
-typedef uint16_t h16u __attribute__((vector_size(32), aligned(1), may_alias));
-typedef uint32_t u16v __attribute__((vector_size(64)));
+enum { FLOAT_VECTORS = 32 / FLOAT_LANES };
+typedef float fv __attribute__((vector_size(4 * FLOAT_LANES)));
+typedef float fvu __attribute__((vector_size(4 * FLOAT_LANES), aligned(1), may_alias));
+typedef uint16_t hvu __attribute__((vector_size(2 * FLOAT_LANES), aligned(1), may_alias));
+typedef uint32_t uv __attribute__((vector_size(4 * FLOAT_LANES)));
 
-INLINE v16 load_f32(const char *p) { return *(const v16u *)p; }
-INLINE v16 load_bf16(const char *p) { return (v16)(__builtin_convertvector(*(const h16u *)p, u16v) << 16); }
+INLINE fv load_f32(const char *p) { return *(const fvu *)p; }
+INLINE fv load_bf16(const char *p) { return (fv)(__builtin_convertvector(*(const hvu *)p, uv) << 16); }
 #ifdef LOAD_F16
-INLINE v16 load_f16(const char *p) { return LOAD_F16(p); }
+INLINE fv load_f16(const char *p) { return LOAD_F16(p); }
 #else
-INLINE v16 load_f16(const char *p) {
-    v16 v;
-    for (int i = 0; i < 16; i++) v[i] = half(p + 2 * i);
+INLINE fv load_f16(const char *p) {
+    fv v;
+    for (int i = 0; i < FLOAT_LANES; i++) v[i] = half(p + 2 * i);
     return v;
 }
 #endif
 
-INLINE float add_lanes(v16 a, v16 b) {
-    float s[16];
-    a += b;
-    memcpy(s, &a, 64);
-    for (int half = 8; half; half /= 2)
+INLINE float add_lanes(const fv *acc) {
+    fv a[FLOAT_VECTORS];
+    float s[FLOAT_LANES];
+#pragma GCC unroll 8
+    for (int i = 0; i < FLOAT_VECTORS; i++) a[i] = acc[i];
+#pragma GCC unroll 4
+    for (int half = FLOAT_VECTORS / 2; half; half /= 2)
+#pragma GCC unroll 4
+        for (int i = 0; i < half; i++) a[i] += a[i + half];
+    memcpy(s, a, sizeof s);
+    for (int half = FLOAT_LANES / 2; half; half /= 2)
         for (int i = 0; i < half; i++) s[i] += s[i + half];
     return s[0];
 }
 
 #define FLOATS(name, bytes)                                                                                          \
     INLINE void name##_tile(const char *w, size_t row_bytes, const float *const *x, int n, float *y, size_t ldy, const int R, const int C) { \
-        v16 acc[FLOAT_ROWS][FLOAT_COLS][2];                                                                          \
+        enum { L = FLOAT_LANES, V = FLOAT_VECTORS };                                                                 \
+        fv acc[FLOAT_ROWS][FLOAT_COLS][V];                                                                           \
         _Pragma("GCC unroll 8") for (int r = 0; r < R; r++)                                                          \
-            _Pragma("GCC unroll 8") for (int c = 0; c < C; c++) acc[r][c][0] = acc[r][c][1] = (v16){0};              \
+            _Pragma("GCC unroll 8") for (int c = 0; c < C; c++)                                                      \
+                _Pragma("GCC unroll 8") for (int k = 0; k < V; k++) acc[r][c][k] = (fv){0};                          \
         for (int i = 0; i + 32 <= n; i += 32) {                                                                      \
             if (R * C == 1) __builtin_prefetch(w + i * bytes + AHEAD), bytes == 4 ? __builtin_prefetch(w + i * bytes + 64 + AHEAD) : (void)0; \
-            _Pragma("GCC unroll 2") for (int k = 0; k < 2; k++) {                                                    \
-                v16 u[FLOAT_ROWS];                                                                                   \
-                _Pragma("GCC unroll 8") for (int r = 0; r < R; r++) u[r] = load_##name(w + r * row_bytes + (i + 16 * k) * bytes); \
+            _Pragma("GCC unroll 8") for (int k = 0; k < V; k++) {                                                    \
+                fv u[FLOAT_ROWS];                                                                                    \
+                _Pragma("GCC unroll 8") for (int r = 0; r < R; r++) u[r] = load_##name(w + r * row_bytes + (i + L * k) * bytes); \
                 _Pragma("GCC unroll 8") for (int c = 0; c < C; c++) {                                                \
-                    v16 a = *(const v16 *)(x[c] + i + 16 * k);                                                       \
+                    fv a = *(const fv *)(x[c] + i + L * k);                                                          \
                     _Pragma("GCC unroll 8") for (int r = 0; r < R; r++) acc[r][c][k] += u[r] * a;                    \
                 }                                                                                                    \
             }                                                                                                        \
@@ -52,23 +62,28 @@ INLINE float add_lanes(v16 a, v16 b) {
                 char last[32 * bytes] = {0};                                                                         \
                 memcpy(last, w + r * row_bytes + (n - rest) * bytes, rest * bytes);                                  \
                 for (int c = 0; c < C; c++)                                                                          \
-                    for (int k = 0; k < 2; k++) acc[r][c][k] += load_##name(last + 16 * k * bytes) * *(const v16 *)(x[c] + n - rest + 16 * k); \
+                    for (int k = 0; k < V; k++) acc[r][c][k] += load_##name(last + L * k * bytes) * *(const fv *)(x[c] + n - rest + L * k); \
             }                                                                                                        \
         for (int r = 0; r < R; r++)                                                                                  \
-            for (int c = 0; c < C; c++) y[c * ldy + r] = add_lanes(acc[r][c][0], acc[r][c][1]);                      \
+            for (int c = 0; c < C; c++) y[c * ldy + r] = add_lanes(acc[r][c]);                                       \
+    }                                                                                                                \
+    INLINE void name##_block(const char *w, size_t row_bytes, int rows, const float *const *x, const int C, int n, float *y, size_t ldy) { \
+        int r = 0;                                                                                                   \
+        if (FLOAT_ROWS > 1 && C > 1)                                                                                 \
+            for (; r + FLOAT_ROWS <= rows; r += FLOAT_ROWS) name##_tile(w + r * row_bytes, row_bytes, x, n, y + r, ldy, FLOAT_ROWS, C); \
+        for (; r < rows; r++) name##_tile(w + r * row_bytes, row_bytes, x, n, y + r, ldy, 1, C);                     \
     }                                                                                                                \
     static void name##_rows(ROWS_ARGS) {                                                                             \
-        int r = 0;                                                                                                   \
-        for (int step; r < rows; r += step) {                                                                        \
-            step = x->n > 1 && rows - r >= FLOAT_ROWS ? FLOAT_ROWS : 1;                                              \
-            for (int c = 0, cols; c < x->n; c += cols) {                                                             \
+        const int few = rows_at_once(row_bytes), step = x->n <= FLOAT_COLS ? rows : few < FLOAT_ROWS ? FLOAT_ROWS : few; \
+        const int cols = x->n >= FLOAT_COLS ? FLOAT_COLS : 1; /* at a time: the last ones overlap those before */    \
+        for (int r = 0; r < rows; r += step) {                                                                       \
+            const int count = rows - r < step ? rows - r : step;                                                     \
+            for (int at = 0; at < x->n; at += cols) {                                                                \
                 const float *p[FLOAT_COLS];                                                                          \
-                const char *at = w + r * row_bytes;                                                                  \
-                float *to = y + c * ldy + r;                                                                         \
-                cols = x->n - c >= FLOAT_COLS ? FLOAT_COLS : 1;                                                      \
+                const int c = at + cols <= x->n ? at : x->n - cols;                                                  \
                 for (int k = 0; k < cols; k++) p[k] = column(x, c + k);                                              \
-                if (cols == 1) step == 1 ? name##_tile(at, row_bytes, p, n, to, ldy, 1, 1) : name##_tile(at, row_bytes, p, n, to, ldy, FLOAT_ROWS, 1); \
-                else step == 1 ? name##_tile(at, row_bytes, p, n, to, ldy, 1, FLOAT_COLS) : name##_tile(at, row_bytes, p, n, to, ldy, FLOAT_ROWS, FLOAT_COLS); \
+                if (cols == 1) name##_block(w + r * row_bytes, row_bytes, count, p, 1, n, y + c * ldy + r, ldy);     \
+                else name##_block(w + r * row_bytes, row_bytes, count, p, FLOAT_COLS, n, y + c * ldy + r, ldy);      \
             }                                                                                                        \
         }                                                                                                            \
     }

@@ -2,6 +2,7 @@
 
 // The place of the NEON set: plain C, which the compiler turns into NEON.
 #define AHEAD 0
+#define FLOAT_LANES 4
 #define FLOAT_ROWS 1
 #define FLOAT_COLS 2
 #include "plain.h"

@@ -5,6 +5,9 @@
 
 INLINE const void *column(const cols_t *x, int c) { return x->base + (size_t)x->index[c] * x->stride; }
 
+// Rows whose weights stay in the first-level cache while further columns pass over them.
+INLINE int rows_at_once(size_t row_bytes) { return row_bytes > 8192 ? 2 : (int)(16384 / row_bytes) & ~1; }
+
 INLINE int32_t dot256(const int16_t *w, const int8_t *x) {
     int32_t sum = 0;
     for (int i = 0; i < 256; i++) sum += w[i] * (int16_t)x[i];

@@ -11,9 +11,6 @@ INLINE void ahead(const char *p, int bytes) {
     for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + AHEAD + i, _MM_HINT_T0);
 }
 
-// Rows whose weights stay in the first-level cache while further columns pass over them.
-INLINE int rows_at_once(size_t row_bytes) { return row_bytes > 8192 ? 2 : (int)(16384 / row_bytes) & ~1; }
-
 // Three columns are computed as four, the last one twice; only three are stored.
 #define WALK(name)                                                                                             \
     static void name(ROWS_ARGS) {                                                                              \
@@ -37,32 +34,30 @@ INLINE int rows_at_once(size_t row_bytes) { return row_bytes > 8192 ? 2 : (int)(
 // inside the row: where super-blocks are missing the first one stands in and its value is dropped.
 #define ROWS_K(name, group, size)                                                                              \
     INLINE void name##_cols(const char *w, size_t row_bytes, int rows, const act_k *const *x, const int C, int cols, int n, float *y, size_t ldy) { \
-        __m128 v[4];                                                                                           \
-        int r = 0;                                                                                             \
-        if (n == 2)                                                                                            \
-            for (; r + 2 <= rows; r += 2) {                                                                    \
-                const char *a = w + r * row_bytes, *b = a + row_bytes, *const p[4] = {a, a + size, b, b + size}; \
-                ahead(a, 4 * size);                                                                            \
-                group(p, x, C, 0, v);                                                                          \
-                for (int c = 0; c < cols; c++) {                                                               \
-                    __m128 s = _mm_add_ps(v[c], _mm_movehdup_ps(v[c]));                                        \
-                    s = _mm_add_ps(s, _mm_setzero_ps());                                                       \
-                    y[c * ldy + r] = _mm_cvtss_f32(s);                                                         \
-                    y[c * ldy + r + 1] = _mm_cvtss_f32(_mm_movehl_ps(s, s));                                   \
-                }                                                                                              \
-            }                                                                                                  \
-        for (; r < rows; r++) {                                                                                \
+        for (int r = 0, pair; r < rows; r += 1 + pair) {                                                       \
             const char *a = w + r * row_bytes;                                                                 \
             float acc[4] = {0};                                                                                \
+            __m128 v[4], s;                                                                                    \
+            pair = n == 2 && r + 2 <= rows;                                                                    \
             for (int b = 0; b < n; b += 4, a += 4 * size) {                                                    \
-                const int left = n - b;                                                                        \
-                const char *const p[4] = {a, left > 1 ? a + size : a, left > 2 ? a + 2 * size : a, left > 3 ? a + 3 * size : a};\
+                const int left = pair ? 4 : n - b;                                                             \
+                const size_t third = pair ? row_bytes : 2 * size;                                              \
+                const char *const p[4] = {a, left > 1 ? a + size : a, left > 2 ? a + third : a, left > 3 ? a + third + size : a};\
                 __m128 live = _mm_castsi128_ps(_mm_cmplt_epi32(_mm_setr_epi32(0, 1, 2, 3), _mm_set1_epi32(left)));\
                 ahead(a, 4 * size);                                                                            \
                 group(p, x, C, b / 4, v);                                                                      \
-                for (int c = 0; c < C; c++) acc[c] += tree(_mm_and_ps(v[c], live));                            \
+                if (!pair)                                                                                     \
+                    for (int c = 0; c < C; c++) acc[c] += tree(_mm_and_ps(v[c], live));                        \
             }                                                                                                  \
-            for (int c = 0; c < cols; c++) y[c * ldy + r] = acc[c];                                            \
+            for (int c = 0; c < cols; c++) {                                                                   \
+                float *to = y + c * ldy + r;                                                                   \
+                if (!pair) {                                                                                   \
+                    *to = acc[c];                                                                              \
+                    continue;                                                                                  \
+                }                                                                                              \
+                s = _mm_add_ps(_mm_add_ps(v[c], _mm_movehdup_ps(v[c])), _mm_setzero_ps());                     \
+                to[0] = _mm_cvtss_f32(s), to[1] = _mm_cvtss_f32(_mm_movehl_ps(s, s));                          \
+            }                                                                                                  \
         }                                                                                                      \
     }                                                                                                          \
     WALK(name)

@@ -1,5 +1,6 @@
 // The set every machine can run: plain C for the baseline instruction set.
 #define AHEAD 0
+#define FLOAT_LANES 4
 #define FLOAT_ROWS 1
 #define FLOAT_COLS 1
 #include "plain.h"

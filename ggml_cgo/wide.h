@@ -31,14 +31,47 @@ INLINE int place(int k, const int D) {
 
 INLINE int copies(int columns) { return columns > LANES / 2 ? 1 : columns > LANES / 4 || LANES == 8 ? 2 : 4; }
 
-// What a product needs to know of a format. fill unpacks rows rows (the last of them again and again, up to total) of 256
-// weights to a panel; blocks: how many of eight there are in the row, for blocks of 32; ahead: where, from w, the rows lie
-// that are wanted after these.
+// A panel to be filled: 256 weights of rows rows (the last of them again and again, where a tile has more); 0: none.
 typedef struct {
-    int size, per, mins, excess; // bytes of 256 weights; blocks in them; excess: what was added to the codes of blocks of 32
-    void (*fill)(const char *w, size_t row_bytes, int rows, int total, int blocks, ptrdiff_t ahead, panel *t);
-    void (*values)(const panel *t, const char *const *x, int G, int D, int mins, int excess, vf *v);
+    const char *w;
+    size_t row_bytes;
+    int rows, blocks; // blocks: how many of eight there are in the row, for blocks of 32
+    ptrdiff_t ahead;  // where, from w, the rows lie that are wanted after these
+    panel *t, *other; // other: the one that is computed meanwhile
+} panel_job;
+
+// What a product needs to know of a format. values computes on a panel and fills the next one between its products, which
+// need other parts of the CPU; where it does not, fill does it before (apart).
+typedef struct {
+    int size, per, mins, excess, apart; // bytes of 256 weights; blocks in them; excess: what was added to the codes of blocks of 32
+    void (*fill)(const panel_job *next, int rows, int D);
+    void (*values)(const panel *t, const char *const *x, int G, int D, int mins, int excess, const panel_job *next, vf *v);
 } wide_format;
+
+// Of a set: 256 weights of a format, by its number, to row, and their scales to row r of the panel; D rows, interleaved.
+INLINE void panel_row(const int format, const char *q, uint8_t *row, panel *t, int r, int blocks);
+INLINE void interleave(const uint8_t (*rows)[ROW_BYTES], uint8_t (*to)[ROW_BYTES], const int D);
+
+// D rows of a panel from row r on.
+INLINE void fill_rows(const panel_job *j, int r, const int format, const int size, const int D) {
+    _Alignas(64) uint8_t rows[4][ROW_BYTES];
+#pragma GCC unroll 4
+    for (int k = 0; k < D; k++) {
+        const char *q = j->w + (size_t)(r + k < j->rows ? r + k : j->rows - 1) * j->row_bytes;
+        for (int i = 0; i < size; i += 64) _mm_prefetch(q + j->ahead + i, _MM_HINT_T0);
+        panel_row(format, q, D == 1 ? j->t->row[r] : rows[k], j->t, r + k, j->blocks);
+    }
+    if (D > 1) interleave((const uint8_t(*)[ROW_BYTES])rows, j->t->row + r, D);
+}
+
+// The rows of the next panel whose turn it is after each of the eight parts of a product. format 0: none.
+INLINE void fill_part(const panel_job *j, int part, const int total, const int format, const int size, const int D) {
+    if (!format || !j->rows) return;
+    if (total == 4 && part % 2 == 0) fill_rows(j, part / 2, format, size, 1);
+    if (total == 8) fill_rows(j, part, format, size, 1);
+    if (total == 16 && D == 2) fill_rows(j, 2 * part, format, size, 2);
+    if (total == 16 && D == 4 && part % 2 == 0) fill_rows(j, 2 * part, format, size, 4);
+}
 
 INLINE vi load_lanes(const void *p) { return *(const vi *)p; }
 INLINE vf to_floats(vi v) { return __builtin_convertvector(v, vf); }
@@ -46,26 +79,11 @@ INLINE vf to_floats(vi v) { return __builtin_convertvector(v, vf); }
 // The values of one super-block: R vectors of rows x G vectors of columns. share: how many groups of four weights share a
 // scale; chunk: how many groups fold takes at once.
 INLINE void values_k(const panel *t, const char *const *x, const int R, const int G, const int D, const int share, const int chunk,
-                     const int any, int mins, vf *v) {
+                     const int any, int mins, const int format, const int size, const panel_job *next, vf *v) {
+    const panel_job job = *next;
     vi sum[VECTORS], m[VECTORS];
 #pragma GCC unroll 8
     for (int i = 0; i < R * G; i++) sum[i] = m[i] = (vi){0};
-    if (share == 8 || !any || EXCESS_ANY)
-        for (int k = 0; k < (share == 8 ? 4 : 8); k++) {
-            const size_t sums = (share == 8 ? offsetof(wide_k, s32) : offsetof(wide_k, s16)) + 64 * k;
-#pragma GCC unroll 8
-            for (int r = 0; r < R; r++) {
-                vi pair = spread(t->row[r * D] + place(MINS + k, D), D);
-#pragma GCC unroll 2
-                for (int g = 0; g < G; g++) m[r * G + g] = muladd(m[r * G + g], pair, load_lanes(x[g] + sums));
-            }
-        }
-    if (share == 4)
-#pragma GCC unroll 8
-        for (int i = 0; i < R * G; i++) {
-            if (mins) m[i] = -(m[i] >> 4); // sums of 16 are kept as -16 times the sum
-            else sum[i] = m[i];
-        }
     for (int k = 0; k < 64; k += chunk) {
         const int at = place(k, D), scale = place(SCALES + k / share, D);
         vi p[VECTORS];
@@ -87,7 +105,24 @@ INLINE void values_k(const panel *t, const char *const *x, const int R, const in
 #pragma GCC unroll 2
             for (int g = 0; g < G; g++) sum[r * G + g] = fold(sum[r * G + g], p[r * G + g], s, any);
         }
+        if (k % 8 + chunk == 8) fill_part(&job, k / 8, R * D, format, size, D);
     }
+    if (share == 8 || !any || EXCESS_ANY)
+        for (int k = 0; k < (share == 8 ? 4 : 8); k++) {
+            const size_t sums = (share == 8 ? offsetof(wide_k, s32) : offsetof(wide_k, s16)) + 64 * k;
+#pragma GCC unroll 8
+            for (int r = 0; r < R; r++) {
+                vi pair = spread(t->row[r * D] + place(MINS + k, D), D);
+#pragma GCC unroll 2
+                for (int g = 0; g < G; g++) m[r * G + g] = muladd(m[r * G + g], pair, load_lanes(x[g] + sums));
+            }
+        }
+    if (share == 4)
+#pragma GCC unroll 8
+        for (int i = 0; i < R * G; i++) {
+            if (mins) m[i] = -(m[i] >> 4); // sums of 16 are kept as -16 times the sum
+            else sum[i] += m[i];
+        }
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++) {
         vf d = (vf)spread(t->d + r * D, D), dmin = (vf)spread(t->dmin + r * D, D);
@@ -106,7 +141,8 @@ INLINE void add_four(const vf (*v)[VECTORS], int vectors, vf *acc) {
 
 // Eight blocks of 32: two sums of four values each.
 INLINE void add_eight(const panel *t, const char *const *x, const int R, const int G, const int D, const int chunk, const int any,
-                      int mins, int excess, vf *acc) {
+                      int mins, int excess, const int format, const int size, const panel_job *next, vf *acc) {
+    const panel_job job = *next;
     for (int k = 0; k < 8; k += 4) {
         vf v[4][VECTORS];
         for (int b = 0; b < 4; b++) {
@@ -146,6 +182,7 @@ INLINE void add_eight(const panel *t, const char *const *x, const int R, const i
                     v[b][r * G + g] = mins ? fused(m * dx, to_floats(xsum[g]), f) : f;
                 }
             }
+            fill_part(&job, k + b, R * D, format, size, D);
         }
         add_four((const vf(*)[VECTORS])v, R * G, acc);
     }
@@ -153,10 +190,10 @@ INLINE void add_eight(const panel *t, const char *const *x, const int R, const i
 
 // The shapes of a tile: 4 vectors of rows x 2 of columns, 8 x 1, and with two or four rows in a vector.
 #define SHAPE(name, shape, call) \
-    UNPACK void name##shape(const panel *t, const char *const *x, int mins, int excess, vf *v) { call; }
+    UNPACK void name##shape(const panel *t, const char *const *x, int mins, int excess, const panel_job *next, vf *v) { call; }
 #define DISPATCH(name, four)                                                                                   \
-    static void name(const panel *t, const char *const *x, int G, int D, int mins, int excess, vf *v) {        \
-        (G == 2 ? name##_2 : D == 1 ? name##_1 : D == 2 ? name##_half : four)(t, x, mins, excess, v);          \
+    static void name(const panel *t, const char *const *x, int G, int D, int mins, int excess, const panel_job *next, vf *v) { \
+        (G == 2 ? name##_2 : D == 1 ? name##_1 : D == 2 ? name##_half : four)(t, x, mins, excess, next, v);    \
     }
 #if LANES == 16
 #define QUARTER(...) __VA_ARGS__
@@ -165,47 +202,21 @@ INLINE void add_eight(const panel *t, const char *const *x, const int R, const i
 #define QUARTER(...)
 #define FOUR(name) name##_half
 #endif
-#define VALUES_K(name, share, chunk, any)                                                                      \
-    SHAPE(name, _2, values_k(t, x, 4, 2, 1, share, chunk, any, mins, v))                                       \
-    SHAPE(name, _1, values_k(t, x, 8, 1, 1, share, chunk, any, mins, v))                                       \
-    SHAPE(name, _half, values_k(t, x, 8, 1, 2, share, chunk, any, mins, v))                                    \
-    QUARTER(SHAPE(name, _quarter, values_k(t, x, 4, 1, 4, share, chunk, any, mins, v)))                        \
+#define VALUES_K(name, share, chunk, any, format, size)                                                        \
+    SHAPE(name, _2, values_k(t, x, 4, 2, 1, share, chunk, any, mins, format, size, next, v))                   \
+    SHAPE(name, _1, values_k(t, x, 8, 1, 1, share, chunk, any, mins, format, size, next, v))                   \
+    SHAPE(name, _half, values_k(t, x, 8, 1, 2, share, chunk, any, mins, format, size, next, v))                \
+    QUARTER(SHAPE(name, _quarter, values_k(t, x, 4, 1, 4, share, chunk, any, mins, format, size, next, v)))    \
     DISPATCH(name, FOUR(name))
-#define VALUES_32(name, chunk, any)                                                                            \
-    SHAPE(name, _2, add_eight(t, x, 4, 2, 1, chunk, any, mins, excess, v))                                     \
-    SHAPE(name, _1, add_eight(t, x, 8, 1, 1, chunk, any, mins, excess, v))                                     \
-    SHAPE(name, _half, add_eight(t, x, 8, 1, 2, chunk, any, mins, excess, v))                                  \
-    QUARTER(SHAPE(name, _quarter, add_eight(t, x, 4, 1, 4, chunk, any, mins, excess, v)))                      \
+#define VALUES_32(name, chunk, any, format, size)                                                              \
+    SHAPE(name, _2, add_eight(t, x, 4, 2, 1, chunk, any, mins, excess, format, size, next, v))                 \
+    SHAPE(name, _1, add_eight(t, x, 8, 1, 1, chunk, any, mins, excess, format, size, next, v))                 \
+    SHAPE(name, _half, add_eight(t, x, 8, 1, 2, chunk, any, mins, excess, format, size, next, v))              \
+    QUARTER(SHAPE(name, _quarter, add_eight(t, x, 4, 1, 4, chunk, any, mins, excess, format, size, next, v)))  \
     DISPATCH(name, FOUR(name))
-
-static void interleave(panel *t, int rows, int D);
 
 // The rows of a tile: as many vectors of rows as the shape has, D rows each.
 INLINE int tile_rows(int G, int D) { return D == 4 ? 16 : 8 * D / G; }
-
-// Four super-blocks (or what is left of the row), or as many groups of eight blocks. The next one is unpacked before the
-// products of this one, which then need not wait for its stores.
-UNPACK void tile_wide(const wide_format *f, const char *w, size_t row_bytes, int rows, ptrdiff_t ahead, const char *const *x, int G, int D, int n,
-                      vf *acc) {
-    panel t[2];
-    vf v[4][VECTORS];
-    const int total = tile_rows(G, D), vectors = total / D * G, step = f->per == 1 ? sizeof(wide_k) : sizeof(wide_32);
-    const char *at[2] = {x[0], x[1]};
-    int b = 0;
-    f->fill(w, row_bytes, rows, total, n, ahead, t);
-    if (D > 1) interleave(t, total, D);
-    for (; n > 0; b++, n -= f->per) {
-        if (n > f->per) {
-            f->fill(w += f->size, row_bytes, rows, total, n - f->per, ahead, t + (b + 1) % 2);
-            if (D > 1) interleave(t + (b + 1) % 2, total, D);
-        }
-        f->values(t + b % 2, at, G, D, f->mins, f->excess, f->per == 1 ? v[b] : acc);
-        at[0] += step, at[1] += step;
-    }
-    if (f->per > 1) return;
-    for (; b < 4; b++) memset(v[b], 0, vectors * sizeof(vf));
-    add_four((const vf(*)[VECTORS])v, vectors, acc);
-}
 
 // Four integers of each of four rows become four rows of one of each, stride bytes apart.
 INLINE void turn4(const void *a, const void *b, const void *c, const void *d, char *to, size_t stride) {
@@ -232,29 +243,82 @@ UNPACK void store_band(const float *acc, int width, int D, int rows, int columns
 
 #define WIDE_ARGS const char *w, size_t row_bytes, int rows, const char *a, size_t group_bytes, int ncols, int n, float *y, size_t ldy
 
-// Rows in bands, whose sums stay in the cache; in a band four super-blocks at a time, so that the columns stay there too.
+// A walk over the tiles of a matrix: rows in bands, whose sums stay in the cache; in a band four super-blocks at a time, so
+// that the columns stay there too. The panel after the one that is computed is filled meanwhile, across tiles and bands.
+typedef struct { int band, block, row; } wide_tile; // first row, fours of super-blocks before it, row within the band
+typedef struct {
+    const wide_format *f;
+    const char *w;
+    size_t row_bytes;
+    int rows, n, G, D;
+} wide_walk;
+
+INLINE int per_tile(const wide_walk *k) { return 4 * k->f->per; } // super-blocks or blocks of a row
+INLINE int band_rows(const wide_walk *k, int band) { return k->rows - band < BAND ? k->rows - band : BAND; }
+
+INLINE wide_tile tile_after(const wide_walk *k, wide_tile t) {
+    t.row += tile_rows(k->G, k->D);
+    if (t.row < band_rows(k, t.band)) return t;
+    t.row = 0;
+    if (++t.block * per_tile(k) < k->n) return t;
+    return (wide_tile){t.band + BAND, 0, 0};
+}
+
+INLINE const char *tile_bytes(const wide_walk *k, wide_tile t) {
+    return k->w + (size_t)(t.band + t.row) * k->row_bytes + (size_t)t.block * 4 * k->f->size;
+}
+
+// The first panel of a tile; of one beyond the matrix nothing is filled.
+INLINE void first_panel(const wide_walk *k, wide_tile t, panel_job *job) {
+    const int left = band_rows(k, t.band) - t.row, most = tile_rows(k->G, k->D);
+    job->w = tile_bytes(k, t);
+    job->ahead = tile_bytes(k, tile_after(k, t)) - job->w;
+    job->rows = t.band >= k->rows ? 0 : left < most ? left : most;
+    job->blocks = k->n - t.block * per_tile(k);
+}
+
+// Adds the values of a tile: four super-blocks (or what is left of the row), or as many groups of eight blocks. job: its
+// first panel, filled; then that of the next tile.
+UNPACK void add_tile(const wide_walk *k, wide_tile at, wide_tile next, const char *const *x, panel_job *job, vf *acc) {
+    vf v[4][VECTORS];
+    const wide_format *f = k->f;
+    const int vectors = tile_rows(k->G, k->D) / k->D * k->G, step = f->per == 1 ? sizeof(wide_k) : sizeof(wide_32);
+    const char *column[2] = {x[0] + at.block * 4 * step, x[1] + at.block * 4 * step};
+    int left = k->n - at.block * per_tile(k), b = 0;
+    if (left > per_tile(k)) left = per_tile(k);
+    for (; left > 0; b++, left -= f->per) {
+        const panel *now = job->t;
+        job->t = job->other, job->other = (panel *)now;
+        if (left > f->per) job->w += f->size, job->blocks -= f->per;
+        else first_panel(k, next, job);
+        if (f->apart && job->rows) f->fill(job, tile_rows(k->G, k->D), k->D);
+        f->values(now, column, k->G, k->D, f->mins, f->excess, job, f->per == 1 ? v[b] : acc);
+        column[0] += step, column[1] += step;
+    }
+    if (f->per > 1) return;
+    for (; b < 4; b++) memset(v[b], 0, vectors * sizeof(vf));
+    add_four((const vf(*)[VECTORS])v, vectors, acc);
+}
+
 UNPACK void walk_wide(const wide_format *f, WIDE_ARGS) {
-    const int step = f->per == 1 ? sizeof(wide_k) : sizeof(wide_32), per = 4 * f->per;
     for (int c = 0, G; c < ncols; c += G * LANES) {
         const int left = ncols - c, D = copies(left);
         G = left > LANES + LANES / 2 ? 2 : 1;
         const char *x[2] = {a + c / 16 * group_bytes + c % 16 * 4, a + (c + LANES) / 16 * group_bytes + (c + LANES) % 16 * 4};
         if (G == 1) x[1] = x[0];
-        for (int r0 = 0; r0 < rows; r0 += BAND) {
-            const int count = rows - r0 < BAND ? rows - r0 : BAND, tile = tile_rows(G, D);
-            vf acc[BAND * 2];
-            memset(acc, 0, BAND / D * G * sizeof(vf));
-            for (int b = 0; b * per < n; b++) {
-                const char *p = w + r0 * row_bytes + (size_t)b * 4 * f->size;
-                const char *at[2] = {x[0] + b * 4 * step, x[1] + b * 4 * step};
-                const char *after = (b + 1) * per < n ? p + 4 * f->size : w + (r0 + BAND) * row_bytes; // of these columns
-                for (int r = 0; r < count; r += tile) {
-                    const char *q = p + r * row_bytes, *next = r + tile < count ? q + tile * row_bytes : after;
-                    tile_wide(f, q, row_bytes, count - r < tile ? count - r : tile, next - q, at, G, D,
-                              n - b * per < per ? n - b * per : per, acc + r / D * G);
-                }
-            }
-            store_band((const float *)acc, G * LANES, D, count, left < G * LANES ? left : G * LANES, y + c * ldy + r0, ldy);
+        const wide_walk k = {f, w, row_bytes, rows, n, G, D};
+        panel t[2];
+        vf acc[BAND * 2];
+        panel_job job = {.row_bytes = row_bytes, .t = t, .other = t + 1};
+        wide_tile at = {0}, next;
+        first_panel(&k, at, &job);
+        f->fill(&job, tile_rows(G, D), D);
+        for (; at.band < rows; at = next) {
+            next = tile_after(&k, at);
+            if (at.row == 0 && at.block == 0) memset(acc, 0, BAND / D * G * sizeof(vf));
+            add_tile(&k, at, next, x, &job, acc + at.row / D * G);
+            if (next.band != at.band)
+                store_band((const float *)acc, G * LANES, D, band_rows(&k, at.band), left < G * LANES ? left : G * LANES, y + c * ldy + at.band, ldy);
         }
     }
 }
@@ -306,35 +370,42 @@ static void pack_32(const cols_t *x, int n, void *packed) {
 
 // ---- formats -----------------------------------------------------------------------------------------------------------
 
-// fill_name: panel_name(q, t, r) unpacks one row; whole: for blocks of 32, completes the last eight of a row.
-#define FILL(name, size, whole)                                                                                \
-    UNPACK void fill_##name(const char *w, size_t row_bytes, int rows, int total, int blocks, ptrdiff_t ahead, panel *t) { \
-        for (int r = 0; r < total; r++) {                                                                      \
-            const char *q = w + (r < rows ? r : rows - 1) * row_bytes;                                         \
-            char copy[size];                                                                                   \
-            for (int i = 0; i < size; i += 64) _mm_prefetch(q + ahead + i, _MM_HINT_T0);                       \
-            panel_##name(whole ? whole_group(q, blocks, size, copy) : q, t, r);                                \
-        }                                                                                                      \
+#define FILL(name, number, size)                                                                               \
+    UNPACK void fill_##name(const panel_job *j, int rows, int D) {                                             \
+        const panel_job job = *j; /* stores to the panel could change *j, for all the compiler knows */        \
+        if (D == 1) for (int r = 0; r < rows; r++) fill_rows(&job, r, number, size, 1);                        \
+        if (D == 2) for (int r = 0; r < rows; r += 2) fill_rows(&job, r, number, size, 2);                     \
+        QUARTER(if (D == 4) for (int r = 0; r < rows; r += 4) fill_rows(&job, r, number, size, 4);)            \
     }
 #define WIDE(name, ...)                                                                                        \
     static const wide_format wide_##name = {__VA_ARGS__, .fill = fill_##name};                                 \
     static void name##_wide(WIDE_ARGS) { walk_wide(&wide_##name, w, row_bytes, rows, a, group_bytes, ncols, n, y, ldy); }
-#define WIDE_K(name, bytes, by, with_mins) FILL(name, bytes, 0) WIDE(name, .size = bytes, .per = 1, .mins = with_mins, .values = by)
-#define WIDE_32(name, bytes, by, with_mins, more) \
-    FILL(name, bytes, 1) WIDE(name, .size = bytes, .per = 8, .mins = with_mins, .excess = more, .values = by)
-
-// Formats of code books: unpacked by plain C.
-#define WIDE_BOOK(name, bytes, by, unpack)                                                                     \
-    INLINE void panel_##name(const char *q, panel *t, int r) {                                                 \
-        block_k b;                                                                                             \
-        unpack((const uint8_t *)q, &b);                                                                        \
-        panel_any(&b, t, r);                                                                                   \
-    }                                                                                                          \
-    WIDE_K(name, bytes, by, 0)
+// by: the products, which fill panels too or not (apart).
+#define WIDE_K(name, number, bytes, by, no_fill, with_mins) \
+    FILL(name, number, bytes) WIDE(name, .size = bytes, .per = 1, .apart = no_fill, .mins = with_mins, .values = by)
+#define WIDE_32(name, number, bytes, by, no_fill, with_mins, more) \
+    FILL(name, number, bytes) WIDE(name, .size = bytes, .per = 8, .apart = no_fill, .mins = with_mins, .excess = more, .values = by)
+#define WIDE_BOOK(name, number, bytes, by) FILL(name, number, bytes) WIDE(name, .size = bytes, .per = 1, .apart = 1, .values = by)
 #define WIDE_BOOKS(by)                                                                                         \
-    WIDE_BOOK(iq2_xxs, 66, by, unpack_iq2_xxs) WIDE_BOOK(iq2_xs, 74, by, unpack_iq2_xs) WIDE_BOOK(iq3_xxs, 98, by, unpack_iq3_xxs) \
-    WIDE_BOOK(iq1_s, 50, by, unpack_iq1_s) WIDE_BOOK(iq3_s, 110, by, unpack_iq3_s) WIDE_BOOK(iq2_s, 82, by, unpack_iq2_s)          \
-    WIDE_BOOK(iq1_m, 56, by, unpack_iq1_m) WIDE_BOOK(tq1_0, 54, by, unpack_tq1_0) WIDE_BOOK(tq2_0, 66, by, unpack_tq2_0)
+    WIDE_BOOK(iq2_xxs, 16, 66, by) WIDE_BOOK(iq2_xs, 17, 74, by) WIDE_BOOK(iq3_xxs, 18, 98, by) WIDE_BOOK(iq1_s, 19, 50, by)       \
+    WIDE_BOOK(iq3_s, 21, 110, by) WIDE_BOOK(iq2_s, 22, 82, by) WIDE_BOOK(iq1_m, 29, 56, by) WIDE_BOOK(tq1_0, 34, 54, by)           \
+    WIDE_BOOK(tq2_0, 35, 66, by)
+
+#define PANEL_K(name, number) case number: panel_##name(q, row, t, r); break;
+#define PANEL_32(name, number, size) case number: panel_##name(whole_group(q, blocks, size, copy), row, t, r); break;
+#define PANEL_BOOK(codes, number) case number: codes((const uint8_t *)q, &b), panel_book(&b, row, t, r); break;
+#define PANEL_ROW                                                                                              \
+    INLINE void panel_row(const int format, const char *q, uint8_t *row, panel *t, int r, int blocks) {        \
+        char copy[LARGEST_32];                                                                                 \
+        block_k b;                                                                                             \
+        switch (format) {                                                                                      \
+            PANEL_K(q2_k, 10) PANEL_K(q3_k, 11) PANEL_K(q4_k, 12) PANEL_K(q5_k, 13) PANEL_K(q6_k, 14) PANEL_K(iq4_xs, 23)              \
+            PANEL_BOOK(codes_iq2_xxs, 16) PANEL_BOOK(codes_iq2_xs, 17) PANEL_BOOK(codes_iq3_xxs, 18) PANEL_BOOK(codes_iq1_s, 19) PANEL_BOOK(codes_iq3_s, 21)         \
+            PANEL_BOOK(codes_iq2_s, 22) PANEL_BOOK(codes_iq1_m, 29) PANEL_BOOK(unpack_tq1_0, 34) PANEL_BOOK(unpack_tq2_0, 35)            \
+            PANEL_32(q4_0, 2, 144) PANEL_32(q4_1, 3, 160) PANEL_32(q5_0, 6, 176) PANEL_32(q5_1, 7, 192) PANEL_32(q8_0, 8, 272)         \
+            PANEL_32(iq4_nl, 20, 144) PANEL_32(mxfp4, 39, 136)                                                 \
+        }                                                                                                      \
+    }
 
 #define WIDE_TABLE                                                                                             \
     .wide = {[2] = q4_0_wide, [3] = q4_1_wide, [6] = q5_0_wide, [7] = q5_1_wide, [8] = q8_0_wide, [10] = q2_k_wide, [11] = q3_k_wide, \

@@ -46,30 +46,33 @@ INLINE vf fused(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m25
 INLINE vf fused_minus(vf a, vf b, vf c) { return (vf)_mm256_fnmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 #include "wide.h"
 
-// Two rows at a time: two integers of one, two of the other, as place() says.
-UNPACK void interleave(panel *t, int rows, int D) {
+// Two rows: two integers of one, two of the other, as place() says.
+INLINE void interleave(const uint8_t (*rows)[ROW_BYTES], uint8_t (*to)[ROW_BYTES], const int D) {
     (void)D;
-    for (int r = 0; r < rows; r += 2)
-        for (int i = 0; i < ROW_BYTES; i += 32) {
-            __m256i *p = (__m256i *)(t->row[r] + i), *q = (__m256i *)(t->row[r + 1] + i), a = *p, b = *q;
-            *p = _mm256_unpacklo_epi32(a, b), *q = _mm256_unpackhi_epi32(a, b);
-        }
+#pragma GCC unroll 1
+    for (int i = 0; i < ROW_BYTES; i += 32) {
+        __m256i a = _mm256_load_si256((const void *)(rows[0] + i)), b = _mm256_load_si256((const void *)(rows[1] + i));
+        _mm256_store_si256((void *)(to[0] + i), _mm256_unpacklo_epi32(a, b));
+        _mm256_store_si256((void *)(to[1] + i), _mm256_unpackhi_epi32(a, b));
+    }
 }
 
 #if VNNI
-VALUES_K(values_by_32, 8, 8, 0)
-VALUES_K(values_by_16, 4, 4, 0)
-VALUES_32(values_32, 8, 0)
+VALUES_K(values_by_32, 8, 8, 0, 0, 0)
+VALUES_K(values_by_16, 4, 4, 0, 0, 0)
+VALUES_32(values_32, 8, 0, 0, 0)
 #define values_q4_k values_by_32
+#define values_book values_by_16
 #define values_any values_by_16
 #define values_32_any values_32
 #else
-VALUES_K(values_q4_k, 8, 8, 0)
-VALUES_K(values_by_32, 8, 4, 0)
-VALUES_K(values_by_16, 4, 2, 0)
-VALUES_K(values_any, 4, 4, 1)
-VALUES_32(values_32, 4, 0)
-VALUES_32(values_32_any, 8, 1)
+VALUES_K(values_q4_k, 8, 8, 0, 0, 0)
+VALUES_K(values_by_32, 8, 4, 0, 0, 0)
+VALUES_K(values_by_16, 4, 2, 0, 0, 0)
+VALUES_K(values_book, 4, 1, 0, 0, 0)
+VALUES_K(values_any, 4, 4, 1, 0, 0)
+VALUES_32(values_32, 4, 0, 0, 0)
+VALUES_32(values_32_any, 8, 1, 0, 0)
 #endif
 
 // Scales as fold wants them: integers, or the same word twice.
@@ -77,13 +80,11 @@ INLINE __m256i scale_pairs(__m256i s, const int any) {
     return VNNI || any ? s : _mm256_or_si256(_mm256_and_si256(s, _mm256_set1_epi32(0xffff)), _mm256_slli_epi32(s, 16));
 }
 
-INLINE void panel_q45_k(const char *q, panel *t, int r, const int five) {
-    uint8_t *row = t->row[r];
+INLINE void panel_q45_k(const char *q, uint8_t *row, panel *t, int r, const int five) {
     __m128i sc = q4k_scales(q);
     _mm256_store_si256((void *)(row + 4 * SCALES), scale_pairs(_mm256_cvtepu8_epi32(sc), 0));
     _mm_store_si128((void *)(row + 4 * MINS), _mm_cvtepu8_epi16(_mm_srli_si128(sc, 8)));
-    t->d[r] = _cvtsh_ss(word16(q));
-    t->dmin[r] = _cvtsh_ss(word16(q + 2));
+    t->d[r] = _cvtsh_ss(word16(q)), t->dmin[r] = _cvtsh_ss(word16(q + 2));
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
         __m256i a[2];
@@ -92,8 +93,8 @@ INLINE void panel_q45_k(const char *q, panel *t, int r, const int five) {
         _mm256_store_si256((void *)(row + 64 * j + 32), a[1]);
     }
 }
-INLINE void panel_q4_k(const char *q, panel *t, int r) { panel_q45_k(q, t, r, 0); }
-INLINE void panel_q5_k(const char *q, panel *t, int r) { panel_q45_k(q, t, r, 1); }
+INLINE void panel_q4_k(const char *q, uint8_t *row, panel *t, int r) { panel_q45_k(q, row, t, r, 0); }
+INLINE void panel_q5_k(const char *q, uint8_t *row, panel *t, int r) { panel_q45_k(q, row, t, r, 1); }
 
 // 16 << excess is what was added to the codes.
 INLINE void store_16(uint8_t *row, const __m256i a[8], __m256i sc, const int excess, const int any) {
@@ -105,62 +106,72 @@ INLINE void store_16(uint8_t *row, const __m256i a[8], __m256i sc, const int exc
 
 // at: where the scale is, in half precision.
 #define PANEL_16(name, load, excess, at)                                                                       \
-    INLINE void panel_##name(const char *q, panel *t, int r) {                                                 \
+    INLINE void panel_##name(const char *q, uint8_t *row, panel *t, int r) {                                                 \
         __m256i a[8], sc;                                                                                      \
         load(q, a, &sc);                                                                                       \
-        store_16(t->row[r], a, sc, excess, 0);                                                                  \
+        store_16(row, a, sc, excess, 0);                                                                  \
         t->d[r] = _cvtsh_ss(word16(q + at));                                                                   \
     }
 PANEL_16(q3_k, load_q3_k, 0, 108)
 PANEL_16(q6_k, load_q6_k, 1, 208)
 PANEL_16(q2_codes, load_q2_k, 0, 80)
 
-INLINE void panel_q2_k(const char *q, panel *t, int r) {
-    panel_q2_codes(q, t, r);
+INLINE void panel_q2_k(const char *q, uint8_t *row, panel *t, int r) {
+    panel_q2_codes(q, row, t, r);
     t->dmin[r] = _cvtsh_ss(word16(q + 82));
-    _mm256_store_si256((void *)(t->row[r] + 4 * MINS), _mm256_srli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)q)), 4));
+    _mm256_store_si256((void *)(row + 4 * MINS), _mm256_srli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)q)), 4));
 }
 
 // Codes of any size: 128 more of them where products are of unsigned codes.
 INLINE __m256i any_codes(__m256i a) { return VNNI ? _mm256_xor_si256(a, _mm256_set1_epi8((char)0x80)) : a; }
 
-INLINE void panel_any(const block_k *b, panel *t, int r) {
+INLINE void panel_book(const block_k *b, uint8_t *row, panel *t, int r) { // codes are below 64 in magnitude
     __m256i a[8];
-    for (int i = 0; i < 8; i++) a[i] = any_codes(_mm256_load_si256((const void *)(b->q + 32 * i)));
-    store_16(t->row[r], a, _mm256_loadu_si256((const void *)b->scale), 3, 1);
+    for (int i = 0; i < 8; i++) a[i] = _mm256_add_epi8(_mm256_load_si256((const void *)(b->q + 32 * i)), _mm256_set1_epi8(64));
+    store_16(row, a, _mm256_loadu_si256((const void *)b->scale), 2, 0);
     t->d[r] = b->d;
 }
 
-WIDE_K(q2_k, 84, values_by_16, 1)
-WIDE_K(q3_k, 110, values_by_16, 0)
-WIDE_K(q4_k, 144, values_q4_k, 1)
-WIDE_K(q5_k, 176, values_by_32, 1)
-WIDE_K(q6_k, 210, values_by_16, 0)
-WIDE_BOOK(iq4_xs, 136, values_any, codes_iq4_xs)
-WIDE_BOOKS(values_any)
+INLINE void panel_iq4_xs(const char *q, uint8_t *row, panel *t, int r) {
+    block_k b;
+    __m256i a[8];
+    codes_iq4_xs((const uint8_t *)q, &b);
+    for (int i = 0; i < 8; i++) a[i] = any_codes(_mm256_load_si256((const void *)(b.q + 32 * i)));
+    store_16(row, a, _mm256_loadu_si256((const void *)b.scale), 3, 1);
+    t->d[r] = b.d;
+}
 
 // code: the 32 codes of the block at q.
-#define PANEL_32(name, size, code, scales, mins)                                                               \
-    INLINE void panel_##name(const char *p, panel *t, int r) {                                                 \
+#define PANEL_BLOCKS(name, size, code, scales, mins)                                                               \
+    INLINE void panel_##name(const char *p, uint8_t *row, panel *t, int r) {                                                 \
         for (int b = 0; b < 8; b++) {                                                                          \
             const char *q = p + b * (size / 8);                                                                \
-            _mm256_store_si256((void *)(t->row[r] + 32 * b), code);                                            \
+            _mm256_store_si256((void *)(row + 32 * b), code);                                            \
         }                                                                                                      \
-        _mm256_store_ps((void *)(t->row[r] + 4 * SCALES_32), scales);                                          \
-        _mm256_store_ps((void *)(t->row[r] + 4 * MINS_32), mins);                                              \
+        _mm256_store_ps((void *)(row + 4 * SCALES_32), scales);                                          \
+        _mm256_store_ps((void *)(row + 4 * MINS_32), mins);                                              \
     }
-PANEL_32(q8_0, 272, any_codes(_mm256_loadu_si256((const void *)(q + 2))), halves8(p, 34), _mm256_setzero_ps())
-PANEL_32(q4_0, 144, nibbles(q + 2), halves8(p, 18), _mm256_setzero_ps())
-PANEL_32(q4_1, 160, nibbles(q + 4), halves8(p, 20), halves8(p + 2, 20))
-PANEL_32(q5_0, 176, _mm256_or_si256(nibbles(q + 6), fifth_bits(q + 2)), halves8(p, 22), _mm256_setzero_ps())
-PANEL_32(q5_1, 192, _mm256_or_si256(nibbles(q + 8), fifth_bits(q + 4)), halves8(p, 24), halves8(p + 2, 24))
-PANEL_32(iq4_nl, 144, any_codes(by_book(codes_iq4, nibbles(q + 2))), halves8(p, 18), _mm256_setzero_ps())
-PANEL_32(mxfp4, 136, _mm256_add_epi8(by_book(codes_fp4, nibbles(q + 1)), _mm256_set1_epi8(12)), e8m0(p), _mm256_setzero_ps())
+PANEL_BLOCKS(q8_0, 272, any_codes(_mm256_loadu_si256((const void *)(q + 2))), halves8(p, 34), _mm256_setzero_ps())
+PANEL_BLOCKS(q4_0, 144, nibbles(q + 2), halves8(p, 18), _mm256_setzero_ps())
+PANEL_BLOCKS(q4_1, 160, nibbles(q + 4), halves8(p, 20), halves8(p + 2, 20))
+PANEL_BLOCKS(q5_0, 176, _mm256_or_si256(nibbles(q + 6), fifth_bits(q + 2)), halves8(p, 22), _mm256_setzero_ps())
+PANEL_BLOCKS(q5_1, 192, _mm256_or_si256(nibbles(q + 8), fifth_bits(q + 4)), halves8(p, 24), halves8(p + 2, 24))
+PANEL_BLOCKS(iq4_nl, 144, any_codes(by_book(codes_iq4, nibbles(q + 2))), halves8(p, 18), _mm256_setzero_ps())
+PANEL_BLOCKS(mxfp4, 136, _mm256_add_epi8(by_book(codes_fp4, nibbles(q + 1)), _mm256_set1_epi8(12)), e8m0(p), _mm256_setzero_ps())
 
-WIDE_32(q8_0, 272, values_32_any, 0, VNNI ? 128 : 0)
-WIDE_32(q4_0, 144, values_32, 0, 8)
-WIDE_32(q4_1, 160, values_32, 1, 0)
-WIDE_32(q5_0, 176, values_32, 0, 16)
-WIDE_32(q5_1, 192, values_32, 1, 0)
-WIDE_32(iq4_nl, 144, values_32_any, 0, VNNI ? 128 : 0)
-WIDE_32(mxfp4, 136, values_32, 0, 12)
+PANEL_ROW
+
+WIDE_K(q2_k, 10, 84, values_by_16, 1, 1)
+WIDE_K(q3_k, 11, 110, values_by_16, 1, 0)
+WIDE_K(q4_k, 12, 144, values_q4_k, 1, 1)
+WIDE_K(q5_k, 13, 176, values_by_32, 1, 1)
+WIDE_K(q6_k, 14, 210, values_by_16, 1, 0)
+WIDE_K(iq4_xs, 23, 136, values_any, 1, 0)
+WIDE_BOOKS(values_book)
+WIDE_32(q8_0, 8, 272, values_32_any, 1, 0, VNNI ? 128 : 0)
+WIDE_32(q4_0, 2, 144, values_32, 1, 0, 8)
+WIDE_32(q4_1, 3, 160, values_32, 1, 1, 0)
+WIDE_32(q5_0, 6, 176, values_32, 1, 0, 16)
+WIDE_32(q5_1, 7, 192, values_32, 1, 1, 0)
+WIDE_32(iq4_nl, 20, 144, values_32_any, 1, 0, VNNI ? 128 : 0)
+WIDE_32(mxfp4, 39, 136, values_32, 1, 0, 12)

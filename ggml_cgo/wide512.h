@@ -22,41 +22,42 @@ INLINE vf fused(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m51
 INLINE vf fused_minus(vf a, vf b, vf c) { return (vf)_mm512_fnmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 #include "wide.h"
 
-// D rows at a time: their four integers each become four (D = 4) or two times two (D = 2) of all, as place() says.
-UNPACK void interleave(panel *t, int rows, int D) {
-    for (int r = 0; r < rows; r += D)
-        for (int i = 0; i < ROW_BYTES; i += 64) {
-            __m512i a = _mm512_load_si512(t->row[r] + i), b = _mm512_load_si512(t->row[r + 1] + i);
-            __m512i lo = _mm512_unpacklo_epi32(a, b), hi = _mm512_unpackhi_epi32(a, b);
-            if (D == 2) {
-                _mm512_store_si512(t->row[r] + i, lo), _mm512_store_si512(t->row[r + 1] + i, hi);
-                continue;
-            }
-            __m512i c = _mm512_load_si512(t->row[r + 2] + i), d = _mm512_load_si512(t->row[r + 3] + i);
-            __m512i lo2 = _mm512_unpacklo_epi32(c, d), hi2 = _mm512_unpackhi_epi32(c, d);
-            _mm512_store_si512(t->row[r] + i, _mm512_unpacklo_epi64(lo, lo2));
-            _mm512_store_si512(t->row[r + 1] + i, _mm512_unpackhi_epi64(lo, lo2));
-            _mm512_store_si512(t->row[r + 2] + i, _mm512_unpacklo_epi64(hi, hi2));
-            _mm512_store_si512(t->row[r + 3] + i, _mm512_unpackhi_epi64(hi, hi2));
+// D rows: their four integers each become four (D = 4) or two times two (D = 2) of all, as place() says.
+INLINE void interleave(const uint8_t (*rows)[ROW_BYTES], uint8_t (*to)[ROW_BYTES], const int D) {
+#pragma GCC unroll 6
+    for (int i = 0; i < ROW_BYTES; i += 64) { // unrolled, so that rows stay in registers
+        __m512i a = _mm512_load_si512(rows[0] + i), b = _mm512_load_si512(rows[1] + i);
+        __m512i lo = _mm512_unpacklo_epi32(a, b), hi = _mm512_unpackhi_epi32(a, b);
+        if (D == 2) {
+            _mm512_store_si512(to[0] + i, lo), _mm512_store_si512(to[1] + i, hi);
+            continue;
         }
+        __m512i c = _mm512_load_si512(rows[2] + i), d = _mm512_load_si512(rows[3] + i);
+        __m512i lo2 = _mm512_unpacklo_epi32(c, d), hi2 = _mm512_unpackhi_epi32(c, d);
+        _mm512_store_si512(to[0] + i, _mm512_unpacklo_epi64(lo, lo2));
+        _mm512_store_si512(to[1] + i, _mm512_unpackhi_epi64(lo, lo2));
+        _mm512_store_si512(to[2] + i, _mm512_unpacklo_epi64(hi, hi2));
+        _mm512_store_si512(to[3] + i, _mm512_unpackhi_epi64(hi, hi2));
+    }
 }
 
-VALUES_K(values_by_32, 8, 8, 0)
-VALUES_K(values_by_16, 4, 4, 0)
-VALUES_32(values_32, 8, 0)
+VALUES_K(values_q4_k, 8, 8, 0, 12, 144)
+VALUES_K(values_q5_k, 8, 8, 0, 13, 176)
+VALUES_K(values_q6_k, 4, 4, 0, 14, 210)
+VALUES_K(values_by_16, 4, 4, 0, 0, 0)
+VALUES_32(values_q8_0, 8, 0, 8, 272)
+VALUES_32(values_32, 8, 0, 0, 0)
 
 INLINE void store_codes(uint8_t *u, const __m512i a[4]) {
     for (int i = 0; i < 4; i++) _mm512_store_si512(u + 64 * i, a[i]);
 }
 
-INLINE void panel_q45_k(const char *q, panel *t, int r, const int five) {
-    uint8_t *row = t->row[r];
+INLINE void panel_q45_k(const char *q, uint8_t *row, panel *t, int r, const int five) {
     const __m512i low = _mm512_set1_epi8(15);
     __m128i sc = _mm512_castsi512_si128(q4k_scales(_mm512_castsi128_si512(_mm_loadu_si128((const void *)q))));
-    _mm256_store_si256((void *)(row + 4 * SCALES), _mm256_cvtepu8_epi32(sc));
-    _mm_store_si128((void *)(row + 4 * MINS), _mm_cvtepu8_epi16(_mm_srli_si128(sc, 8)));
-    t->d[r] = _cvtsh_ss(word16(q));
-    t->dmin[r] = _cvtsh_ss(word16(q + 2));
+    _mm512_store_si512(row + 4 * SCALES, _mm512_cvtepu8_epi32(sc));
+    _mm512_store_si512(row + 4 * MINS, _mm512_zextsi128_si512(_mm_cvtepu8_epi16(_mm_srli_si128(sc, 8))));
+    t->d[r] = _cvtsh_ss(word16(q)), t->dmin[r] = _cvtsh_ss(word16(q + 2));
     __m512i h = _mm512_setzero_si512();
     if (five) h = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)(q + 16)));
     for (int n = 0; n < 2; n++) { // groups of 32: 0 2 in the low nibbles, 1 3 in the high ones
@@ -67,23 +68,23 @@ INLINE void panel_q45_k(const char *q, panel *t, int r, const int five) {
         _mm512_store_si512(row + 128 * n + 64, _mm512_shuffle_i64x2(a, b, 0xee));
     }
 }
-INLINE void panel_q4_k(const char *q, panel *t, int r) { panel_q45_k(q, t, r, 0); }
-INLINE void panel_q5_k(const char *q, panel *t, int r) { panel_q45_k(q, t, r, 1); }
+INLINE void panel_q4_k(const char *q, uint8_t *row, panel *t, int r) { panel_q45_k(q, row, t, r, 0); }
+INLINE void panel_q5_k(const char *q, uint8_t *row, panel *t, int r) { panel_q45_k(q, row, t, r, 1); }
 
 // 16 << excess is what was added to the codes.
 INLINE void store_16(uint8_t *row, const __m512i a[4], __m256i sc, const int excess) {
     store_codes(row, a);
     _mm512_store_si512(row + 4 * SCALES, _mm512_cvtepi16_epi32(sc));
-    _mm256_store_si256((void *)(row + 4 * MINS), _mm256_slli_epi16(sc, excess));
+    _mm512_store_si512(row + 4 * MINS, _mm512_zextsi256_si512(_mm256_slli_epi16(sc, excess)));
 }
 
 // at: where the scale is, in half precision.
 #define PANEL_16(name, load, excess, at)                                                                       \
-    INLINE void panel_##name(const char *q, panel *t, int r) {                                                 \
+    INLINE void panel_##name(const char *q, uint8_t *row, panel *t, int r) {                                                 \
         __m512i a[4];                                                                                          \
         __m256i sc;                                                                                            \
         load(q, a, &sc);                                                                                       \
-        store_16(t->row[r], a, sc, excess);                                                                    \
+        store_16(row, a, sc, excess);                                                                    \
         t->d[r] = _cvtsh_ss(word16(q + at));                                                                   \
     }
 PANEL_16(q3_k, load_q3_k, 0, 108)
@@ -91,33 +92,36 @@ PANEL_16(q6_k, load_q6_k, 1, 208)
 PANEL_16(iq4_xs, load_iq4_xs, 3, 0)
 PANEL_16(q2_codes, load_q2_k, 0, 80)
 
-INLINE void panel_q2_k(const char *q, panel *t, int r) {
-    panel_q2_codes(q, t, r);
+INLINE void panel_q2_k(const char *q, uint8_t *row, panel *t, int r) {
+    panel_q2_codes(q, row, t, r);
     t->dmin[r] = _cvtsh_ss(word16(q + 82));
-    _mm256_store_si256((void *)(t->row[r] + 4 * MINS), _mm256_srli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)q)), 4));
+    __m256i mins = _mm256_srli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)q)), 4);
+    _mm512_store_si512(row + 4 * MINS, _mm512_zextsi256_si512(mins));
 }
 
-INLINE void panel_any(const block_k *b, panel *t, int r) {
+INLINE void panel_book(const block_k *b, uint8_t *row, panel *t, int r) {
     __m512i a[4];
     for (int i = 0; i < 4; i++) a[i] = _mm512_xor_si512(_mm512_load_si512(b->q + 64 * i), _mm512_set1_epi8((char)0x80));
-    store_16(t->row[r], a, _mm256_loadu_si256((const void *)b->scale), 3);
+    store_16(row, a, _mm256_loadu_si256((const void *)b->scale), 3);
     t->d[r] = b->d;
 }
 
-WIDE_K(q2_k, 84, values_by_16, 1)
-WIDE_K(q3_k, 110, values_by_16, 0)
-WIDE_K(q4_k, 144, values_by_32, 1)
-WIDE_K(q5_k, 176, values_by_32, 1)
-WIDE_K(q6_k, 210, values_by_16, 0)
-WIDE_K(iq4_xs, 136, values_by_16, 0)
-WIDE_BOOKS(values_by_16)
-
 // ---- blocks of 32 ------------------------------------------------------------------------------------------------------
 
-INLINE void panel_q8_0(const char *p, panel *t, int r) {
-    for (int b = 0; b < 8; b++)
-        _mm256_store_si256((void *)(t->row[r] + 32 * b), _mm256_xor_si256(_mm256_loadu_si256((const void *)(p + 34 * b + 2)), _mm256_set1_epi8((char)0x80)));
-    _mm256_store_ps((void *)(t->row[r] + 4 * SCALES_32), halves8(p, 34));
+// Eight scales and eight mins. Panels are stored by whole vectors, since interleave loads them so, soon after.
+INLINE void store_floats(uint8_t *row, __m256 d, __m256 m) {
+    _mm512_store_ps(row + 4 * SCALES_32, _mm512_insertf32x8(_mm512_castps256_ps512(d), m, 1));
+    _mm512_store_si512(row + 4 * SCALES_32 + 64, _mm512_setzero_si512());
+}
+
+INLINE void panel_q8_0(const char *p, uint8_t *row, panel *t, int r) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++, p += 68) {
+        __m512i a = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(p + 2)));
+        a = _mm512_inserti64x4(a, _mm256_loadu_si256((const void *)(p + 36)), 1);
+        _mm512_store_si512(row + 64 * i, _mm512_xor_si512(a, _mm512_set1_epi8((char)0x80)));
+    }
+    store_floats(row, halves8(p - 272, 34), _mm256_setzero_ps());
 }
 
 // The codes as nibbles leaves them: first halves of four blocks, then second halves.
@@ -130,12 +134,11 @@ INLINE void store_halves(uint8_t *u, const __m512i a[4]) {
 }
 
 #define PANEL_NIBBLES(name, load, scales, mins)                                                                \
-    INLINE void panel_##name(const char *p, panel *t, int r) {                                                 \
+    INLINE void panel_##name(const char *p, uint8_t *row, panel *t, int r) {                                                 \
         __m512i a[4];                                                                                          \
         load;                                                                                                  \
-        store_halves(t->row[r], a);                                                                            \
-        _mm256_store_ps((void *)(t->row[r] + 4 * SCALES_32), scales);                                          \
-        _mm256_store_ps((void *)(t->row[r] + 4 * MINS_32), mins);                                              \
+        store_halves(row, a);                                                                            \
+        store_floats(row, scales, mins);                                                                 \
     }
 PANEL_NIBBLES(q4_0, nibbles(p + 2, 18, a), halves8(p, 18), _mm256_setzero_ps())
 PANEL_NIBBLES(q4_1, nibbles(p + 4, 20, a), halves8(p, 20), halves8(p + 2, 20))
@@ -144,10 +147,19 @@ PANEL_NIBBLES(q5_1, (nibbles(p + 8, 24, a), fifth_bits(p + 4, 24, a)), halves8(p
 PANEL_NIBBLES(iq4_nl, (nibbles(p + 2, 18, a), by_book(a, book(codes_iq4))), halves8(p, 18), _mm256_setzero_ps())
 PANEL_NIBBLES(mxfp4, (nibbles(p + 1, 17, a), by_book(a, book(codes_fp4))), e8m0(p), _mm256_setzero_ps())
 
-WIDE_32(q8_0, 272, values_32, 0, 128)
-WIDE_32(q4_0, 144, values_32, 0, 8)
-WIDE_32(q4_1, 160, values_32, 1, 0)
-WIDE_32(q5_0, 176, values_32, 0, 16)
-WIDE_32(q5_1, 192, values_32, 1, 0)
-WIDE_32(iq4_nl, 144, values_32, 0, 128)
-WIDE_32(mxfp4, 136, values_32, 0, 128)
+PANEL_ROW
+
+WIDE_K(q2_k, 10, 84, values_by_16, 1, 1)
+WIDE_K(q3_k, 11, 110, values_by_16, 1, 0)
+WIDE_K(q4_k, 12, 144, values_q4_k, 0, 1)
+WIDE_K(q5_k, 13, 176, values_q5_k, 0, 1)
+WIDE_K(q6_k, 14, 210, values_q6_k, 0, 0)
+WIDE_K(iq4_xs, 23, 136, values_by_16, 1, 0)
+WIDE_BOOKS(values_by_16)
+WIDE_32(q8_0, 8, 272, values_q8_0, 0, 0, 128)
+WIDE_32(q4_0, 2, 144, values_32, 1, 0, 8)
+WIDE_32(q4_1, 3, 160, values_32, 1, 1, 0)
+WIDE_32(q5_0, 6, 176, values_32, 1, 0, 16)
+WIDE_32(q5_1, 7, 192, values_32, 1, 1, 0)
+WIDE_32(iq4_nl, 20, 144, values_32, 1, 0, 128)
+WIDE_32(mxfp4, 39, 136, values_32, 1, 0, 128)

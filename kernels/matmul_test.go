@@ -348,7 +348,7 @@ func checkSameBits(t *testing.T, r *rand.Rand, w Matrix) {
 
 // BenchmarkMul: every kind of format, one column and many.
 func BenchmarkMul(b *testing.B) {
-	for _, typ := range []gguf.Type{gguf.Q4_K, gguf.Q5_K, gguf.Q6_K, gguf.Q8_0, gguf.Q4_0, gguf.IQ4XS, gguf.MXFP4, gguf.Q3_K, gguf.Q2_K, gguf.IQ2XXS, gguf.F32, gguf.BF16, gguf.F16} {
+	for _, typ := range []gguf.Type{gguf.Q4_K, gguf.Q5_K, gguf.Q6_K, gguf.Q8_0, gguf.Q4_0, gguf.IQ4XS, gguf.MXFP4, gguf.Q3_K, gguf.Q2_K, gguf.IQ2XXS, gguf.IQ3S, gguf.IQ1M, gguf.F32, gguf.BF16, gguf.F16} {
 		benchmarkColumns(b, typ, 1, 4, 8, 16, 32, 64)
 	}
 }
