@@ -49,11 +49,8 @@ var built = sync.OnceValue(func() []*Set {
 
 func newSet(m ggml_cgo.Mat) *Set {
 	s := &Set{Name: m.Name(), mat: m, vec: vecSet(m.Name()), rowsK: 4, rows32: 2}
-	switch s.Name {
-	case "avx512":
+	if s.Name == "avx512" {
 		s.rowsK = 6
-	case "avx2":
-		s.rowsK = 3
 	}
 	if m.HasWide(uint32(gguf.Q4_K)) {
 		s.wide |= FormK
