@@ -11,6 +11,9 @@ func (m *Model) Forward(b *Batch) error {
 	if err := m.check(b); err != nil {
 		return err
 	}
+	if m.prediction != nil {
+		m.makeRoom(b)
+	}
 	m.embedding(b)
 	n := len(b.Tokens)
 	m.experts.Hint(-1, m.s.x[:n*m.Config.Width])

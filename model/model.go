@@ -175,7 +175,9 @@ func (m *Model) Routed() []int {
 // Reset forgets everything of a sequence; its next token has position 0.
 func (m *Model) Reset(seq int32) {
 	m.state.reset(seq)
-	m.s.predict.keepRows(seq, 0)
+	if m.prediction != nil {
+		m.s.predict.kept[seq].cut(0)
+	}
 }
 
 // Recurrent reports whether the model has state that cannot be cut back to an earlier position.

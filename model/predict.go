@@ -14,7 +14,8 @@ import (
 //	logits of tok_{t+2} = W RMS(x_t; norm)
 //
 // A deeper guess goes on from RMS(x_t; norm) in h's place. Keys and values need only the first line and their own
-// projections, so Forward fills them for every token it is fed without touching an expert.
+// projections and no expert. Forward stores those of a prompt with each batch; of tokens that come few at a time it keeps the
+// states, and many are stored at once, when a guess is wanted or no more can be kept: next to nothing where none is.
 type prediction struct {
 	layer                       *layer
 	embed, output               *kernels.Matrix
@@ -65,10 +66,8 @@ type predictScratch struct {
 	acts  *kernels.Acts
 	panel *kernels.Panel
 
-	kept   []float32 // [sequences][1+Drafts][width] states of the last tokens fed
-	rows   []int     // per sequence: how many of them count; the last is the latest
-	stride int
-	deeper []float32 // [sequences][width] states of the last prediction
+	kept   []keptTokens // of every sequence
+	deeper []float32    // [sequences][width] states of the last prediction
 	batch  Batch
 	from   [][]float32 // state that each token of batch is paired with
 }
@@ -81,26 +80,71 @@ func (s *predictScratch) divide(mem *space, m *Model) {
 	T, n := m.opt.UBatch, m.Config.Width
 	s.pairs = mem.floats(T * 2 * n)
 	s.acts, s.panel = mem.acts(T, 2*n, forms(&p.joint)), mem.panel(T, 2*n, forms(&p.joint))
-	s.stride = (1 + m.opt.Drafts) * n
-	s.kept, s.deeper = mem.floats(m.opt.Sequences*s.stride), mem.floats(m.opt.Sequences*n)
-	s.rows, s.from = make([]int, m.opt.Sequences), make([][]float32, 0, T)
+	s.kept, s.deeper = make([]keptTokens, m.opt.Sequences), mem.floats(m.opt.Sequences*n)
+	for i := range s.kept {
+		s.kept[i].divide(mem, min(1+followTokens+m.opt.Drafts, 1+T), n)
+	}
+	s.from = make([][]float32, 0, T)
 	b := &s.batch
 	b.Tokens, b.Seqs, b.Pos = make([]int32, 0, T), make([]int32, 0, T), make([]int32, 0, T)
 }
 
-// keepRows forgets all but the first n of a sequence's kept states.
-func (s *predictScratch) keepRows(seq int32, n int) {
-	if s.rows != nil {
-		s.rows[seq] = n
-	}
+// followTokens is how many tokens that came one by one are stored together: enough for the weights to be read once for
+// many, few enough that the states of a sequence stay below a MiB.
+const followTokens = 32
+
+// keptTokens are the last tokens fed of a sequence, and the states after them.
+type keptTokens struct {
+	first  int       // position of the first
+	tokens []int32   // its capacity is the number that can be kept
+	states []float32 // [capacity][width]
+	width  int
+	stored int // pairs of a state and the token after it whose keys and values are stored, from the first on
 }
 
-// last is the state after the last token fed; nil if there is none.
-func (s *predictScratch) last(seq int32, width int) []float32 {
-	if s.rows[seq] == 0 {
+func (k *keptTokens) divide(mem *space, rows, width int) {
+	*k = keptTokens{tokens: make([]int32, 0, rows), states: mem.floats(rows * width), width: width}
+}
+
+// fits says whether so many more tokens can be kept.
+func (k *keptTokens) fits(n int) bool { return len(k.tokens)+n <= cap(k.tokens) }
+
+func (k *keptTokens) state(i int) []float32 { return k.states[i*k.width : (i+1)*k.width] }
+
+// before is the state after the token before a position, which must be the last one fed; nil if that is not kept.
+func (k *keptTokens) before(pos int32) []float32 {
+	n := len(k.tokens)
+	if n == 0 || k.first+n != int(pos) {
 		return nil
 	}
-	return s.kept[int(seq)*s.stride+(s.rows[seq]-1)*width:][:width]
+	return k.state(n - 1)
+}
+
+// cut forgets the tokens from a position on.
+func (k *keptTokens) cut(pos int) {
+	n := min(max(pos-k.first, 0), len(k.tokens))
+	k.tokens, k.stored = k.tokens[:n], min(k.stored, max(n-1, 0))
+}
+
+// drop forgets the last n tokens.
+func (k *keptTokens) drop(n int) { k.cut(k.first + len(k.tokens) - n) }
+
+// add keeps the token of the next position and the state after it.
+func (k *keptTokens) add(token int32, pos int, state []float32) {
+	n := len(k.tokens)
+	if n == 0 {
+		k.first = pos
+	}
+	k.tokens = append(k.tokens, token)
+	copy(k.state(n), state)
+}
+
+// keepLast forgets all but the last token.
+func (k *keptTokens) keepLast() {
+	n := len(k.tokens)
+	copy(k.state(0), k.state(n-1))
+	k.tokens[0] = k.tokens[n-1]
+	k.first, k.tokens, k.stored = k.first+n-1, k.tokens[:1], 0
 }
 
 // clear begins a batch of pairs.
@@ -115,35 +159,77 @@ func (s *predictScratch) add(token, seq, pos int32, state []float32) {
 	b.Tokens, b.Seqs, b.Pos, s.from = append(b.Tokens, token), append(b.Seqs, seq), append(b.Pos, pos-1), append(s.from, state)
 }
 
-// follow stores the block's keys and values for a batch that the main pass is done with, whose residual stream it takes.
-func (m *Model) follow(b *Batch) {
-	s, n, width := &m.s.predict, len(b.Tokens), m.Config.Width
-	m.tasks.final.norm = m.norm
-	m.pool.Run(&m.tasks.final, n)
+// makeRoom stores what must be stored before a batch of the main pass can be followed. The residual stream must be free.
+func (m *Model) makeRoom(b *Batch) {
+	b.sequences(func(first, count int) {
+		k := &m.s.predict.kept[b.Seqs[first]]
+		k.cut(int(b.Pos[first]))
+		if !k.fits(count) {
+			m.catchUp(b.Seqs[first])
+		}
+	})
+}
+
+// catchUp stores the block's keys and values for all tokens of a sequence. It takes the residual stream.
+func (m *Model) catchUp(seq int32) {
+	s := &m.s.predict
+	k := &s.kept[seq]
 	s.clear()
-	for i, token := range b.Tokens {
-		var state []float32
-		if i > 0 && b.Seqs[i-1] == b.Seqs[i] {
-			state = m.s.x[(i-1)*width : i*width]
-		} else {
-			state = s.last(b.Seqs[i], width)
-		}
-		if b.Pos[i] > 0 && state != nil {
-			s.add(token, b.Seqs[i], b.Pos[i], state)
-		}
+	for i := k.stored; i+1 < len(k.tokens); i++ {
+		s.add(k.tokens[i+1], seq, int32(k.first+i+1), k.state(i))
 	}
+	if len(s.batch.Tokens) > 0 {
+		m.pair()
+		k.keepLast()
+		m.storePairs()
+	}
+}
+
+// follow keeps the tokens of a batch that the main pass is done with and the states after them, or, of more than can be
+// kept, stores the block's keys and values at once. It takes the residual stream of that pass.
+func (m *Model) follow(b *Batch) {
+	s, width := &m.s.predict, m.Config.Width
+	m.tasks.final.norm = m.norm
+	m.pool.Run(&m.tasks.final, len(b.Tokens))
+	state := func(i int) []float32 { return m.s.x[i*width : (i+1)*width] }
+	s.clear()
+	b.sequences(func(first, count int) {
+		k := &s.kept[b.Seqs[first]]
+		if k.fits(count) {
+			return
+		}
+		before := k.before(b.Pos[first])
+		for i := first; i < first+count; i++ {
+			if before != nil {
+				s.add(b.Tokens[i], b.Seqs[i], b.Pos[i], before)
+			}
+			before = state(i)
+		}
+	})
 	m.pair()
 	b.sequences(func(first, count int) {
-		seq, rows := b.Seqs[first], min(count, s.stride/width)
-		copy(s.kept[int(seq)*s.stride:], m.s.x[(first+count-rows)*width:(first+count)*width])
-		s.rows[seq] = rows
+		k, from := &s.kept[b.Seqs[first]], first
+		if !k.fits(count) {
+			k.cut(0)
+			from = first + count - 1
+		}
+		for i := from; i < first+count; i++ {
+			k.add(b.Tokens[i], int(b.Pos[i]), state(i))
+		}
 	})
-	if len(s.batch.Tokens) > 0 {
-		m.joinPairs()
-		m.tasks.norm = normTask{m: m, weight: m.prediction.layer.attnNorm}
-		m.pool.Run(&m.tasks.norm, len(s.batch.Tokens))
-		m.storeKeys(m.prediction.layer, &s.batch)
+	m.storePairs()
+}
+
+// storePairs stores the block's keys and values for the batch of pairs, which are normed and quantised.
+func (m *Model) storePairs() {
+	b := &m.s.predict.batch
+	if len(b.Tokens) == 0 {
+		return
 	}
+	m.joinPairs()
+	m.tasks.norm = normTask{m: m, weight: m.prediction.layer.attnNorm}
+	m.pool.Run(&m.tasks.norm, len(b.Tokens))
+	m.storeKeys(m.prediction.layer, b)
 }
 
 // pair norms and quantises embeddings and states of the batch of pairs.
@@ -182,10 +268,15 @@ func (m *Model) storeKeys(l *layer, b *Batch) {
 // of the call before. Nothing that Forward computes depends on it. Wanted rows are all of them.
 func (m *Model) Predict(b *Batch, deeper bool) error {
 	s, p, width := &m.s.predict, m.prediction, m.Config.Width
+	if !deeper {
+		for _, seq := range b.Seqs {
+			m.catchUp(seq)
+		}
+	}
 	s.clear()
 	for i, token := range b.Tokens {
 		seq := b.Seqs[i]
-		state := s.last(seq, width)
+		state := s.kept[seq].before(b.Pos[i])
 		if deeper {
 			state = s.deeper[int(seq)*width:][:width]
 		}

@@ -102,8 +102,8 @@ func (m *Model) Rewind(seq int32, keep int) {
 	r, s := &m.rewind, &m.s
 	n := r.tokens[seq]
 	r.tokens[seq] = 0
-	if keep < n {
-		m.s.predict.keepRows(seq, keep)
+	if keep < n && m.prediction != nil {
+		m.s.predict.kept[seq].drop(n - keep)
 	}
 	if keep >= n || m.state.recurrents == 0 {
 		return
