@@ -51,6 +51,7 @@ type Engine struct {
 	recorder Recorder // nil: none
 	sums     *sums    // nil: reads are not verified
 	warmNote string   // for FirstLine
+	notice   string   // of a set of kernels that is not used; "": none
 	loop     *loop
 }
 
@@ -164,14 +165,42 @@ func (e *Engine) openFiles() error {
 }
 
 // types lists the tensor types that the kernels will meet.
-func (e *Engine) types() []gguf.Type {
-	var ts []gguf.Type
-	for _, t := range e.file.Tensors() {
-		if !slices.Contains(ts, t.Type) {
-			ts = append(ts, t.Type)
+func (e *Engine) types() (ts []gguf.Type) {
+	add := func(t gguf.Type) {
+		if !slices.Contains(ts, t) {
+			ts = append(ts, t)
+		}
+	}
+	for _, t := range e.model.Resident() {
+		add(t.Type)
+	}
+	for _, l := range e.catalog.Layers {
+		for _, p := range l.Parts {
+			if t, ok := e.file.Tensor(p.Tensor); ok {
+				add(t.Type)
+			}
 		}
 	}
 	return ts
+}
+
+// testKernels checks the set on this CPU for the types of the model. Where nobody asked for a set, the next slower one takes
+// the place of one that computes wrongly.
+func (e *Engine) testKernels() error {
+	if e.opt.Kernels != "" || e.opt.KernelPlugin != "" {
+		if err := e.set.SelfTest(e.types()...); err != nil {
+			return fmt.Errorf("%w: choose another set with --kernels", err)
+		}
+		return nil
+	}
+	set, wrong, err := kernels.Working(e.types()...)
+	if err != nil {
+		return err
+	}
+	if e.set = set; wrong != nil {
+		e.notice = fmt.Sprintf("%v; %s is used in its place", wrong, set.Name)
+	}
+	return nil
 }
 
 // load allocates and starts what the plan says.
@@ -181,7 +210,7 @@ func (e *Engine) load(ctx context.Context) error {
 		return err
 	}
 	e.lost = e.opt.places.place()
-	if err := e.set.SelfTest(e.types()...); err != nil {
+	if err := e.testKernels(); err != nil {
 		return err
 	}
 	if e.resident, err = loadResident(ctx, e.file, e.model.Resident(), e.opt.Resident, e.opt.Threads); err != nil {
@@ -343,8 +372,14 @@ func (e *Engine) notes() string {
 	return s + e.warmNote
 }
 
-// Warnings are what is odd about the model's file, with what follows from it, a line each.
-func (e *Engine) Warnings() []string { return e.cfg.Warnings }
+// Warnings are what is odd about the model's file, and a set of kernels that this CPU computes wrongly with, with what follows
+// from it, a line each.
+func (e *Engine) Warnings() []string {
+	if e.notice == "" {
+		return e.cfg.Warnings
+	}
+	return append(slices.Clone(e.cfg.Warnings), e.notice)
+}
 
 // LostLine names what the machine refused, why, and how to get it back; "" if nothing.
 func (e *Engine) LostLine() string {

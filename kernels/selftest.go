@@ -1,18 +1,20 @@
 package kernels
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"unsafe"
 
 	"github.com/epq-uring/epq-uring/gguf"
 )
 
 // ErrSelfTest is the kind of error of a set whose results are not those of its plain twin.
-var ErrSelfTest = errors.New("kernel set computes wrong results on this CPU")
+var ErrSelfTest = errors.New("it computes wrong results on this CPU")
 
 // Types returns the types that every set multiplies, by their numbers.
 func Types() []gguf.Type {
@@ -25,9 +27,12 @@ func Types() []gguf.Type {
 	return types
 }
 
-// SelfTest checks the set for the given types (none: all) in about a millisecond each: a compiler or a CPU that does
-// not do what it should is found before it computes a token.
+// SelfTest checks the operations on vectors and the products with the given types (none: all), a few milliseconds each: a
+// compiler or a CPU that does not do what it should is found before it computes a token.
 func (s *Set) SelfTest(types ...gguf.Type) error {
+	if err := s.CheckVectors(); err != nil {
+		return err
+	}
 	if types == nil {
 		types = Types()
 	}
@@ -39,8 +44,24 @@ func (s *Set) SelfTest(types ...gguf.Type) error {
 	return nil
 }
 
-// SelfTest is the check of the set that Best chose; see Set.SelfTest.
-func SelfTest(types ...gguf.Type) error { return Best().SelfTest(types...) }
+// Working returns the fastest set of this machine that passes SelfTest for the given types. wrong says what faster ones got
+// wrong, nil if there is none. The error is that of the fastest where no set passes, an ErrSelfTest, or that of a type that
+// no set multiplies.
+func Working(types ...gguf.Type) (set *Set, wrong, err error) { return working(All(), types) }
+
+func working(sets []*Set, types []gguf.Type) (set *Set, wrong, err error) {
+	for _, s := range slices.Backward(sets) {
+		err := s.SelfTest(types...)
+		if err == nil {
+			return s, wrong, nil
+		}
+		if !errors.Is(err, ErrSelfTest) {
+			return nil, nil, err
+		}
+		wrong = cmp.Or(wrong, err)
+	}
+	return nil, nil, fmt.Errorf("%w, and so do all other sets", wrong)
+}
 
 // Check multiplies a small matrix of type t, all code patterns in it, by 1 to 32 columns. The bits must be those of the
 // plain Go twin; maxError is the worst error against float64 over the quantised values, relative to the sum of
@@ -61,7 +82,7 @@ func (s *Set) Check(t gguf.Type) (maxError float64, err error) {
 		s.mulAll(&w, mine, n, got)
 		for i, v := range got {
 			if math.Float32bits(v) != math.Float32bits(want[i]) {
-				return 0, fmt.Errorf("kernels: set %s, %v, %d columns: row %d of column %d is %g, the plain twin has %g; choose another set: %w",
+				return 0, fmt.Errorf("kernels: set %s, %v, %d columns: row %d of column %d is %g, the plain twin has %g: %w",
 					s.Name, t, n, i%rows, i/rows, v, want[i], ErrSelfTest)
 			}
 		}
@@ -71,6 +92,87 @@ func (s *Set) Check(t gguf.Type) (maxError float64, err error) {
 		return maxError, fmt.Errorf("kernels: set %s, %v: error %.3g of the sum of magnitudes, allowed 1e-6: %w", s.Name, t, maxError, ErrSelfTest)
 	}
 	return maxError, nil
+}
+
+// CheckVectors compares the operations on vectors, attention and the delta net among them, with those of the plain set, bit
+// for bit. An ErrSelfTest names the first that differs; the set must not be used then.
+func (s *Set) CheckVectors() error { return differ(s.Name, s.vectors(), plainSet.vectors()) }
+
+func differ(set string, mine, ref []result) error {
+	for i := range mine {
+		for k, v := range mine[i].out {
+			if w := ref[i].out[k]; math.Float32bits(v) != math.Float32bits(w) {
+				return fmt.Errorf("kernels: set %s, %s: element %d is %g, the plain twin has %g: %w", set, mine[i].name, k, v, w, ErrSelfTest)
+			}
+		}
+	}
+	return nil
+}
+
+// result is what one operation made of the inputs of vectors.
+type result struct {
+	name string
+	out  []float32
+}
+
+// vectors runs every operation on vectors once, with lengths that no vector register divides.
+func (s *Set) vectors() (results []result) {
+	const (
+		n, heads, positions  = 197, 3, 37
+		channels, taps, head = 47, 4, 64
+	)
+	r := rand.New(rand.NewPCG(3, 5))
+	random := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return x
+	}
+	x, w, unit := random(n), random(n), random(1)[0]
+	run := func(name string, f func(y []float32)) {
+		y := slices.Clone(x)
+		f(y)
+		results = append(results, result{name, y})
+	}
+	run("RMS norm", func(y []float32) { s.RMSNorm(y, x, w, 1e-6) })
+	run("L2 norm", func(y []float32) { s.L2Norm(y, x, 1e-6, 0.5) })
+	run("sum", func(y []float32) { s.Add(y, w) })
+	run("scaled sum", func(y []float32) { s.AddScaled(y, w, unit) })
+	run("scaling", func(y []float32) { s.Scale(y, unit) })
+	run("SiLU", func(y []float32) { s.SiLU(y, x) })
+	run("SiLU times", func(y []float32) { s.SiLUMul(y, x, w) })
+	run("sigmoid", func(y []float32) { s.Sigmoid(y, x) })
+	run("sigmoid times", func(y []float32) { s.SigmoidMul(y, x, w) })
+	run("exp", func(y []float32) { s.Exp(y, x) })
+	run("softmax", func(y []float32) { s.Softmax(y) })
+	run("dot product", func(y []float32) { y[0] = s.Dot(x, w) })
+	run("largest element", func(y []float32) { y[0] = float32(s.ArgMax(x)) })
+	run("rope, halves", func(y []float32) { s.Rope(y, x[:n/2], w[:n/2], Half) })
+	run("rope, neighbours", func(y []float32) { s.Rope(y, x[:n/2], w[:n/2], Adjacent) })
+	run("convolution", func(y []float32) {
+		s.Conv(y, x, random(taps*channels), y[channels:], channels, 1, channels, taps, true)
+	})
+	run("delta net", func(y []float32) { s.DeltaStep(random(24*40), x[:24], w[:24], w[24:64], 0.75, unit, y[:40]) })
+	for _, t := range []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0} {
+		run("attention over "+t.String(), func(y []float32) {
+			row := KVBytes(t, head)
+			k, v := make([]byte, positions*row), make([]byte, positions*row)
+			for p := range positions {
+				s.StoreKV(k[p*row:], random(head), t)
+				s.StoreKV(v[p*row:], random(head), t)
+			}
+			part := make([]float32, 2*heads*PartLen(head))
+			limit := []int32{positions, positions - 1, 19}
+			q := random(heads * head)
+			s.AttendPart(part, q, heads, limit, k, v, t, t, head, head, 0, 16, 0.125)
+			s.AttendPart(part[heads*PartLen(head):], q, heads, limit, k, v, t, t, head, head, 16, positions, 0.125)
+			for h := range heads {
+				s.AttendMergeSink(y[h*head:], part[h*PartLen(head):], 2, heads*PartLen(head), head, unit)
+			}
+		})
+	}
+	return results
 }
 
 // checkInput quantises the same columns with the set given.

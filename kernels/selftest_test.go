@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -29,9 +30,47 @@ func (w wrong) Rows(typ uint32, m unsafe.Pointer, rowBytes, rows int, x *ggml_cg
 }
 
 func TestSelfTestFindsAWrongSet(t *testing.T) {
-	s := &Set{Name: "wrong", mat: wrong{plain{}}}
+	s := &Set{Name: "wrong", mat: wrong{plain{}}, vec: plainSet.vec}
 	if err := s.SelfTest(gguf.Q4_K); !errors.Is(err, ErrSelfTest) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The fastest set that computes rightly is taken, and what was wrong with faster ones is told.
+func TestWorking(t *testing.T) {
+	bad := func(name string) *Set { return &Set{Name: name, mat: wrong{plain{}}, vec: plainSet.vec} }
+	for _, c := range []struct {
+		sets        []*Set
+		works, says string
+	}{
+		{[]*Set{plainSet}, "scalar", ""},
+		{[]*Set{plainSet, bad("fast"), bad("faster")}, "scalar", "faster"},
+		{[]*Set{bad("slow"), plainSet}, "scalar", ""},
+	} {
+		s, lost, err := working(c.sets, []gguf.Type{gguf.Q4_K})
+		if err != nil || s.Name != c.works || (lost != nil) != (c.says != "") {
+			t.Fatalf("%v: %v, %v", s, lost, err)
+		}
+		if lost != nil && (!errors.Is(lost, ErrSelfTest) || !strings.Contains(lost.Error(), "set "+c.says+", ")) {
+			t.Errorf("says %v", lost)
+		}
+	}
+	if _, _, err := working([]*Set{bad("one"), bad("two")}, []gguf.Type{gguf.Q4_K}); !errors.Is(err, ErrSelfTest) || !strings.Contains(err.Error(), "set two, ") {
+		t.Errorf("no set works: %v", err)
+	}
+	if _, _, err := working([]*Set{plainSet}, []gguf.Type{gguf.I8}); !errors.Is(err, gguf.ErrUnsupported) {
+		t.Errorf("a type without products: %v", err)
+	}
+}
+
+// A set whose operations on vectors are not those of its name is found too.
+func TestSelfTestFindsWrongVectors(t *testing.T) {
+	for i, r := range plainSet.vectors() {
+		other := plainSet.vectors()
+		other[i].out[len(r.out)-1]++
+		if err := differ("x", other, plainSet.vectors()); !errors.Is(err, ErrSelfTest) || !strings.Contains(err.Error(), r.name) {
+			t.Errorf("%s: %v", r.name, err)
+		}
 	}
 }
 

@@ -1,7 +1,7 @@
 package kernels
 
 import (
-	"fmt"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -41,7 +41,7 @@ func NewStream(s *Set, threads int) (*Stream, error) {
 	block.Touch(threads)
 	pool, err := NewPool(threads, AllowedCPUs())
 	if err != nil {
-		return nil, fmt.Errorf("kernels: %w", err)
+		return nil, errors.Join(err, block.Free())
 	}
 	return &Stream{pool: pool, mem: block, set: s, dot: make([]float32, streamCols)}, nil
 }

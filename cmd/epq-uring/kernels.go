@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -46,6 +47,7 @@ type setInfo struct {
 	Selected  bool                  `json:"selected"`
 	Memory    float64               `json:"memory_gb_s,omitempty"` // the most that all threads read
 	Formats   map[string]formatInfo `json:"formats"`
+	Vectors   *bool                 `json:"vectors_ok,omitempty"` // norms, attention and the like
 }
 
 // benchTime is how long one format of one set is measured.
@@ -94,14 +96,17 @@ func showKernels(ctx context.Context, c *cli.Command) error {
 		}
 		return failed
 	}
-	if err := printKernels(c, infos); err != nil {
+	if err := printKernels(c, chosen, infos); err != nil {
 		return err
 	}
 	return failed
 }
 
-// examine fills in what a set does with every format; the error joins the formats it must not be used for.
-func examine(s *kernels.Set, info *setInfo) (failed error) {
+// examine fills in what a set does with vectors and with every format; the error joins what it must not be used for.
+func examine(s *kernels.Set, info *setInfo) error {
+	failed := s.CheckVectors()
+	ok := failed == nil
+	info.Vectors = &ok
 	for _, t := range kernels.Types() {
 		var f formatInfo
 		f.MaxError, f.why = s.Check(t)
@@ -169,9 +174,12 @@ func measure(ctx context.Context, s *kernels.Set, info *setInfo) (err error) {
 	return nil
 }
 
-func printKernels(c *cli.Command, infos []setInfo) error {
-	out := c.Root().Writer
-	fmt.Fprintln(out, "chosen: "+kernels.Explain())
+func printKernels(c *cli.Command, chosen *kernels.Set, infos []setInfo) error {
+	out, why := c.Root().Writer, kernels.Explain()
+	if chosen != kernels.Best() {
+		why = chosen.Name + ", as asked for"
+	}
+	fmt.Fprintln(out, "chosen: "+why)
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	for _, s := range infos {
 		state := "not on this CPU"
@@ -185,22 +193,23 @@ func printKernels(c *cli.Command, infos []setInfo) error {
 			state += fmt.Sprintf("; memory gives all threads up to %.1f GB/s", s.Memory)
 		}
 		fmt.Fprintf(w, "%s\t%s\n", s.Name, state)
-		var names []string
-		for n := range s.Formats {
-			names = append(names, n)
+		if s.Vectors != nil {
+			fmt.Fprintf(w, "  vectors\t%s\n", verdict(*s.Vectors))
 		}
-		slices.Sort(names)
-		for _, n := range names {
-			f := s.Formats[n]
-			state, rate := "ok", ""
-			if !f.OK {
-				state = "WRONG"
-			}
+		for _, n := range slices.Sorted(maps.Keys(s.Formats)) {
+			f, rate := s.Formats[n], ""
 			if f.Rate > 0 {
 				rate = fmt.Sprintf("%.1f GB/s, all threads from memory %.1f = %.0f %%", f.Rate, f.Stream, 100*f.Share)
 			}
-			fmt.Fprintf(w, "  %s\t%s\terror %.1e\t%s\n", n, state, f.MaxError, rate)
+			fmt.Fprintf(w, "  %s\t%s\terror %.1e\t%s\n", n, verdict(f.OK), f.MaxError, rate)
 		}
 	}
 	return w.Flush()
+}
+
+func verdict(ok bool) string {
+	if ok {
+		return "ok"
+	}
+	return "WRONG"
 }
