@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -95,7 +96,7 @@ func (c *Child) run(ctx context.Context, bytes int64, args ...string) (o output,
 func (c *Child) execute(ctx context.Context, args []string, o *output) error {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, c.Program, args...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Stdout, cmd.Stderr, cmd.Env = &stdout, &stderr, Environment()
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("bench: the run %w: %w", ErrFailed, err)
@@ -118,6 +119,15 @@ func (c *Child) execute(ctx context.Context, args []string, o *output) error {
 		return fmt.Errorf("bench: the run %w: %w: %s", ErrFailed, err, lastLine(stderr.String()))
 	}
 	return nil
+}
+
+// Environment is that of children: this process's without the variables that stand for flags, since a child is told all that
+// matters by flags, and a prompt or a penalty that is left in a shell must not change what is measured.
+func Environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == "RAM_BUDGET_MB" || slices.ContainsFunc([]string{"EPQ_", "LLAMA_ARG_", "SDQ_EVICT_"}, func(p string) bool { return strings.HasPrefix(name, p) })
+	})
 }
 
 // watchEvery is how often a child is looked at: seldom enough to cost nothing beside two busy cores.

@@ -37,6 +37,19 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
+// A child takes its settings from flags alone.
+func TestEnvironment(t *testing.T) {
+	for _, name := range []string{"EPQ_PROMPT", "LLAMA_ARG_THREADS", "SDQ_EVICT_POLICY", "RAM_BUDGET_MB"} {
+		t.Setenv(name, "7")
+	}
+	t.Setenv("OTHER", "kept")
+	c := completion(t, `printf '{"text":"%s%s%s%s%s","output_tokens":[]}' "$EPQ_PROMPT" "$LLAMA_ARG_THREADS" "$SDQ_EVICT_POLICY" "$RAM_BUDGET_MB" "$OTHER"`)
+	told, err := c.tell(t.Context(), 1<<30, "run")
+	if err != nil || told.Text != "kept" {
+		t.Errorf("%v: %q", err, told.Text)
+	}
+}
+
 // What goes wrong in a child comes back as an error with its own words.
 func TestLaunchFails(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{

@@ -19,6 +19,7 @@ type Text struct {
 	Window int       // tokens of a sequence
 	First  int32     // stands at the front of each sequence in place of the token there; -1: nothing does
 	Ref    io.Reader // float32 logits, a row for each token of each sequence; nil: none
+	RefLen int64     // bytes of Ref, so that a wrong file is found at once; 0: not known
 	Save   io.Writer // takes our logits in that form; nil: not kept
 }
 
@@ -55,6 +56,7 @@ func Perplexity(ctx context.Context, rows Rows, t Text) (Quality, error) {
 	if len(t.Tokens) < t.Window {
 		t.Window, s.first = len(t.Tokens), 1
 	}
+	s.rowsWanted, s.refLen = len(t.Tokens)/t.Window*t.Window, t.RefLen
 	q := Quality{}
 	for from := 0; from+t.Window <= len(t.Tokens); from += t.Window {
 		seq := append([]int32(nil), t.Tokens[from:from+t.Window]...)
@@ -85,6 +87,9 @@ type scorer struct {
 	other []float32
 	rows  int
 
+	rowsWanted int
+	refLen     int64
+
 	n                 int
 	nll, squares      float64
 	refNLL, kl, maxKL float64
@@ -94,6 +99,9 @@ type scorer struct {
 func (s *scorer) row(pos int, ours []float32) error {
 	if s.buf == nil {
 		s.buf, s.other = make([]byte, 4*len(ours)), make([]float32, len(ours))
+		if want := int64(s.rowsWanted) * int64(len(s.buf)); s.refLen > 0 && s.refLen != want {
+			return fmt.Errorf("bench: %w: %d bytes, %d rows of %d logits are %d: make it from the same text with the same --window and vocabulary", ErrReference, s.refLen, s.rowsWanted, len(ours), want)
+		}
 	}
 	if s.save != nil {
 		for i, v := range ours {
@@ -113,22 +121,25 @@ func (s *scorer) row(pos int, ours []float32) error {
 	}
 	s.rows++
 	if next := pos + 1; next >= s.first && next < len(s.seq) {
-		s.score(s.seq[next], ours)
+		return s.score(s.seq[next], ours)
 	}
 	return nil
 }
 
 // score counts one prediction.
-func (s *scorer) score(token int32, ours []float32) {
+func (s *scorer) score(token int32, ours []float32) error {
 	norm, best := logSum(ours)
 	nll := norm - float64(ours[token])
 	s.n++
 	s.nll += nll
 	s.squares += nll * nll
 	if s.ref == nil {
-		return
+		return nil
 	}
 	refNorm, refBest := logSum(s.other)
+	if math.IsNaN(refNorm) || math.IsInf(refNorm, 0) {
+		return fmt.Errorf("bench: %w: row %d holds logits that are NaN or infinite", ErrReference, s.rows-1)
+	}
 	s.refNLL += refNorm - float64(s.other[token])
 	kl := 0.0
 	for i, v := range s.other {
@@ -142,6 +153,7 @@ func (s *scorer) score(token int32, ours []float32) {
 	if best == refBest {
 		s.agree++
 	}
+	return nil
 }
 
 // logSum returns the logarithm of the sum of exponentials, and the index of the largest.

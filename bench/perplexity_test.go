@@ -3,8 +3,11 @@ package bench
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -88,6 +91,23 @@ func TestDivergence(t *testing.T) {
 	if q, err = compare(0.1, ref.Bytes()); err != nil || q.Divergence.SameTop != 0 {
 		t.Errorf("%+v, %v", q.Divergence, err)
 	}
+	nan := slices.Clone(ref.Bytes())
+	binary.LittleEndian.PutUint32(nan[4*4*5:], math.Float32bits(float32(math.NaN())))
+	if _, err := compare(0.5, nan); !errors.Is(err, ErrReference) || !strings.Contains(err.Error(), "row 5 ") {
+		t.Errorf("a reference that is not a number: %v", err)
+	}
+	// Where the length is known, a reference of another text or vocabulary is refused before anything is computed with it.
+	text.RefLen = int64(ref.Len()) - 16
+	if _, err := compare(0.5, ref.Bytes()); !errors.Is(err, ErrReference) || !strings.Contains(err.Error(), "16 rows of 4 logits are 256") {
+		t.Errorf("another length: %v", err)
+	}
+	if text.RefLen = int64(ref.Len()); text.RefLen != 256 {
+		t.Fatal(text.RefLen)
+	}
+	if _, err := compare(0.5, ref.Bytes()); err != nil {
+		t.Error(err)
+	}
+	text.RefLen = 0
 	for _, bad := range [][]byte{nil, ref.Bytes()[:100], append(ref.Bytes(), 1)} {
 		if _, err := compare(0.5, bad); !errors.Is(err, ErrReference) {
 			t.Errorf("%d bytes: %v", len(bad), err)

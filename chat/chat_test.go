@@ -188,6 +188,21 @@ func TestValues(t *testing.T) {
 }
 
 // Text that is no JSON object reaches the template as it is.
+// JSON of a request that is nested too deep is refused: written with indentation it would take the square of its depth.
+func TestDeepJSON(t *testing.T) {
+	k := compile(t, "{{ x | tojson(indent=4) }}")
+	for _, c := range []struct {
+		levels int
+		ok     bool
+	}{{depthLimit, true}, {depthLimit + 1, false}, {9000, false}} {
+		deep := json.RawMessage(strings.Repeat("[", c.levels) + strings.Repeat("]", c.levels))
+		_, err := k.Render(Input{Kwargs: map[string]any{"x": deep}})
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrTemplate) {
+			t.Errorf("%d levels: %v", c.levels, err)
+		}
+	}
+}
+
 func TestArgumentsOfCalls(t *testing.T) {
 	k := compile(t, "{% for c in messages[0].tool_calls %}{{ c.function.arguments|tojson }};{% endfor %}")
 	in := Input{Messages: []Message{{Role: "assistant"}}}

@@ -105,7 +105,7 @@ func (c ToolCall) arguments(h *hider) jinja.Value {
 func parse(raw []byte, h *hider) (jinja.Value, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
-	v, err := decode(d, h)
+	v, err := decode(d, h, depthLimit)
 	if err == nil {
 		if _, err = d.Token(); err == nil {
 			err = errors.New("more than one JSON value")
@@ -119,24 +119,31 @@ func parse(raw []byte, h *hider) (jinja.Value, error) {
 	return v, err
 }
 
-func decode(d *json.Decoder, h *hider) (jinja.Value, error) {
+// depthLimit is how deep objects and arrays of a request may be nested: written with indentation, they take the square of it.
+const depthLimit = 200
+
+// decode reads one value with so many levels below it at most.
+func decode(d *json.Decoder, h *hider, levels int) (jinja.Value, error) {
 	token, err := d.Token()
 	if err != nil {
 		return jinja.Value{}, err
 	}
 	switch x := token.(type) {
 	case json.Delim:
-		if x == '{' {
-			return decodeObject(d, h)
+		if levels == 0 {
+			return jinja.Value{}, fmt.Errorf("JSON nested deeper than %d levels", depthLimit)
 		}
-		return decodeArray(d, h)
+		if x == '{' {
+			return decodeObject(d, h, levels-1)
+		}
+		return decodeArray(d, h, levels-1)
 	case string:
 		return jinja.NewString(h.hide(x)), nil
 	}
 	return jinja.FromGoValue(token), nil
 }
 
-func decodeObject(d *json.Decoder, h *hider) (jinja.Value, error) {
+func decodeObject(d *json.Decoder, h *hider, levels int) (jinja.Value, error) {
 	v := jinja.NewDict()
 	for d.More() {
 		key, err := d.Token()
@@ -148,7 +155,7 @@ func decodeObject(d *json.Decoder, h *hider) (jinja.Value, error) {
 			return v, fmt.Errorf("%v is no name of a member", key)
 		}
 		name = h.hide(name)
-		x, err := decode(d, h)
+		x, err := decode(d, h, levels)
 		if err != nil {
 			return v, err
 		}
@@ -158,10 +165,10 @@ func decodeObject(d *json.Decoder, h *hider) (jinja.Value, error) {
 	return v, err
 }
 
-func decodeArray(d *json.Decoder, h *hider) (jinja.Value, error) {
+func decodeArray(d *json.Decoder, h *hider, levels int) (jinja.Value, error) {
 	var items []jinja.Value
 	for d.More() {
-		x, err := decode(d, h)
+		x, err := decode(d, h, levels)
 		if err != nil {
 			return jinja.Value{}, err
 		}

@@ -36,7 +36,9 @@ func ParsePolicies(list string) ([]string, error) {
 		return Policies(), nil
 	}
 	names := strings.Split(list, ",")
-	for _, name := range names {
+	for i, name := range names {
+		name = strings.TrimSpace(name)
+		names[i] = name
 		if !slices.Contains(Policies(), name) {
 			return nil, fmt.Errorf("sim: %w %q: known are all, %s", pager.ErrPolicy, name, strings.Join(Policies(), ", "))
 		}

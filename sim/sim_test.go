@@ -298,6 +298,9 @@ func TestTooSmallAndUnknown(t *testing.T) {
 	if _, err := ParsePolicies("lru,nosuch"); !errors.Is(err, pager.ErrPolicy) {
 		t.Errorf("%v", err)
 	}
+	if two, err := ParsePolicies("lru, belady"); err != nil || !slices.Equal(two, []string{"lru", "belady"}) {
+		t.Errorf("%q, %v", two, err)
+	}
 	if all, err := ParsePolicies("all"); err != nil || len(all) != len(pager.Policies())+2 {
 		t.Errorf("%v: %v", all, err)
 	}

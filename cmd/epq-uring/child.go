@@ -104,6 +104,7 @@ func (k *kit) plan(ctx context.Context, arms []bench.Arm) error {
 func (k *kit) budget(ctx context.Context, a bench.Arm) (p plan) {
 	args := slices.Concat([]string{"plan", "--json"}, k.args, a.Flags())
 	cmd := exec.CommandContext(ctx, k.child.Program, args...)
+	cmd.Env = bench.Environment()
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
