@@ -38,7 +38,8 @@ func (s *Server) readBody(w http.ResponseWriter, q *http.Request) (body []byte, 
 	}
 	rc := http.NewResponseController(w)
 	// Not every ResponseWriter has deadlines; without one reading is only not bounded.
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
+	begin := func() { _ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) }
+	begin()
 	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	in := http.MaxBytesReader(w, q.Body, s.opt.MaxBody)
 	var b bytes.Buffer
@@ -47,6 +48,7 @@ func (s *Server) readBody(w http.ResponseWriter, q *http.Request) (body []byte, 
 		select {
 		case s.large <- struct{}{}:
 			release = func() { <-s.large }
+			begin() // waiting for the place was not the client's fault
 		case <-q.Context().Done():
 			return nil, release, q.Context().Err()
 		}

@@ -12,7 +12,7 @@ import (
 
 // readChat reads the body of POST /v1/chat/completions.
 func (s *Server) readChat(body []byte, e Engine) (*task, error) {
-	r, err := parseChat(body, *s.opt.DefaultSampling)
+	r, err := parseChat(body, *s.opt.Default)
 	if err != nil {
 		return nil, err
 	}

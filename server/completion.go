@@ -4,7 +4,7 @@ import "github.com/epq-uring/epq-uring/engine"
 
 // readCompletion reads the body of POST /v1/completions.
 func (s *Server) readCompletion(body []byte, e Engine) (*task, error) {
-	r, err := parseCompletion(body, *s.opt.DefaultSampling, e.Vocab())
+	r, err := parseCompletion(body, *s.opt.Default, e.Vocab())
 	if err != nil {
 		return nil, err
 	}

@@ -71,8 +71,8 @@ func FuzzWalk(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		v, err := parseObject(body)
-		_, chatErr := parseChat(body, engine.Sampling{})
-		_, completionErr := parseCompletion(body, engine.Sampling{}, 50)
+		_, chatErr := parseChat(body, engine.Request{})
+		_, completionErr := parseCompletion(body, engine.Request{}, 50)
 		if err != nil {
 			if chatErr == nil || completionErr == nil {
 				t.Fatal("refused and taken")

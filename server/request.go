@@ -17,13 +17,12 @@ const (
 // generation holds the fields that chat and raw completions have in common.
 type generation struct {
 	engine.Request
+	limited      bool // the request has a limit of its own
 	stream       bool
 	includeUsage bool
 }
 
-func newGeneration(defaults engine.Sampling) generation {
-	return generation{Request: engine.Request{MaxTokens: -1, Sampling: defaults}}
-}
+func newGeneration(defaults engine.Request) generation { return generation{Request: defaults} }
 
 // field reads one member that both kinds of request know. Unknown ones are ignored, as clients
 // send what servers of other makers understand.
@@ -89,8 +88,8 @@ func (g *generation) limit(v value) error {
 	if n <= 0 {
 		return badRequest(v.path, "%s is %d, must be 1 or above; leave it out to go to the end of the context", v.path, n)
 	}
-	if n = min(n, math.MaxInt32); g.MaxTokens < 0 || int(n) < g.MaxTokens {
-		g.MaxTokens = int(n)
+	if n = min(n, math.MaxInt32); !g.limited || int(n) < g.MaxTokens {
+		g.MaxTokens, g.limited = int(n), true
 	}
 	return nil
 }

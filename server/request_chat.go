@@ -15,7 +15,7 @@ type chatRequest struct {
 	Chat
 }
 
-func parseChat(body []byte, defaults engine.Sampling) (*chatRequest, error) {
+func parseChat(body []byte, defaults engine.Request) (*chatRequest, error) {
 	root, err := parseObject(body)
 	if err != nil {
 		return nil, err
@@ -59,10 +59,28 @@ func parseChat(body []byte, defaults engine.Sampling) (*chatRequest, error) {
 	if toolChoice == "none" {
 		r.Tools = nil
 	}
-	if effort != "" && r.Kwargs == nil {
-		r.Kwargs, err = json.Marshal(map[string]string{"reasoning_effort": effort})
+	if effort != "" {
+		r.Kwargs, err = withEffort(r.Kwargs, effort)
 	}
 	return r, err
+}
+
+// withEffort adds a variable to those for the template; the one there stays.
+func withEffort(kwargs json.RawMessage, effort string) (json.RawMessage, error) {
+	vars := map[string]json.RawMessage{}
+	if kwargs != nil {
+		if err := json.Unmarshal(kwargs, &vars); err != nil {
+			return nil, badRequest("chat_template_kwargs", "chat_template_kwargs cannot be read: %v", err)
+		}
+	}
+	const name = "reasoning_effort"
+	if _, ok := vars[name]; !ok {
+		var err error
+		if vars[name], err = json.Marshal(effort); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(vars)
 }
 
 func messages(v value) ([]chat.Message, error) {

@@ -9,7 +9,7 @@ type completionRequest struct {
 	tokens []int32 // not nil: the prompt, as it is
 }
 
-func parseCompletion(body []byte, defaults engine.Sampling, vocab int) (*completionRequest, error) {
+func parseCompletion(body []byte, defaults engine.Request, vocab int) (*completionRequest, error) {
 	root, err := parseObject(body)
 	if err != nil {
 		return nil, err

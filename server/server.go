@@ -26,15 +26,15 @@ import (
 
 // Options of a server. The zero value of a field means its default.
 type Options struct {
-	APIKeys         []string         // one of them must come with each request but /health; empty: none needed
-	CORS            []string         // origins of web pages that may call; "*": all
-	MaxBody         int64            // bytes of a request's body; 16 MiB
-	Parallel        int              // requests the engine answers side by side; 1
-	Queue           int              // requests that may wait beside them; 64; negative: none
-	KeepAlive       time.Duration    // between comments in a stream that has no token yet; 10 s
-	DefaultSampling *engine.Sampling // for what a request leaves out; engine.DefaultSampling
-	TLSCert, TLSKey string           // PEM files; both or none
-	Log             zerolog.Logger   // faults of the server's own; the zero value is silent
+	APIKeys         []string        // one of them must come with each request but /health; empty: none needed
+	CORS            []string        // origins of web pages that may call; "*": all
+	MaxBody         int64           // bytes of a request's body; 16 MiB
+	Parallel        int             // requests the engine answers side by side; 1
+	Queue           int             // requests that may wait beside them; 64; negative: none
+	KeepAlive       time.Duration   // between comments in a stream that has no token yet; 10 s
+	Default         *engine.Request // for what a request leaves out; engine.DefaultSampling, to the end of the context
+	TLSCert, TLSKey string          // PEM files; both or none
+	Log             zerolog.Logger  // faults of the server's own; the zero value is silent
 }
 
 func (o Options) withDefaults() Options {
@@ -50,9 +50,8 @@ func (o Options) withDefaults() Options {
 	if o.KeepAlive <= 0 {
 		o.KeepAlive = 10 * time.Second
 	}
-	if o.DefaultSampling == nil {
-		s := engine.DefaultSampling()
-		o.DefaultSampling = &s
+	if o.Default == nil {
+		o.Default = &engine.Request{MaxTokens: -1, Sampling: engine.DefaultSampling()}
 	}
 	return o
 }

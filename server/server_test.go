@@ -239,10 +239,10 @@ func TestCompletion(t *testing.T) {
 // TestFields checks that each field reaches the engine.
 func TestFields(t *testing.T) {
 	f := newFake("x")
-	def := engine.Sampling{Temperature: 0.25, TopK: 7, TopP: 0.5, MinP: 0.125, RepeatLastN: 3, Seed: 11}
-	r := start(t, f, Options{DefaultSampling: &def})
+	def := engine.Request{MaxTokens: 50, Stop: []string{"."}, Sampling: engine.Sampling{Temperature: 0.25, TopK: 7, TopP: 0.5, MinP: 0.125, RepeatLastN: 3, Seed: 11}}
+	r := start(t, f, Options{Default: &def})
 	r.post(chatPath, say("hi", "")).object(t, 200)
-	if got := f.last(); !reflect.DeepEqual(got.Sampling, def) || got.MaxTokens != -1 || got.Stop != nil || got.IgnoreEOS || got.Logprobs {
+	if got := f.last(); !reflect.DeepEqual(got.Sampling, def.Sampling) || got.MaxTokens != 50 || !slices.Equal(got.Stop, def.Stop) || got.IgnoreEOS || got.Logprobs {
 		t.Errorf("defaults: %+v", got)
 	}
 	r.post(chatPath, say("hi", `,"temperature":1.5,"top_k":9,"top_p":0.75,"min_p":0.25,"repeat_penalty":1.25,"repeat_last_n":-1,"presence_penalty":-0.5,
@@ -257,6 +257,12 @@ func TestFields(t *testing.T) {
 	if got := f.last(); !slices.Equal(got.Stop, []string{"z"}) || got.Sampling.Seed != 11 || got.Sampling.TopLogprobs != 0 || got.MaxTokens != 100 {
 		t.Errorf("request %+v", got)
 	}
+	for more, limit := range map[string]int{`"max_tokens":70`: 70, `"max_tokens":70,"max_completion_tokens":60`: 60, `"max_tokens":60,"max_completion_tokens":70`: 60} {
+		r.post(chatPath, say("hi", ","+more)).object(t, 200)
+		if got := f.last().MaxTokens; got != limit {
+			t.Errorf("%s: a limit of %d tokens, want %d", more, got, limit)
+		}
+	}
 	r.post(chatPath, `{"messages":[{"role":"assistant","reasoning_content":"r","tool_calls":[{"id":"c","function":{"name":"f","arguments":{"b":1,"a":2}}}]},
 		{"role":"tool","tool_call_id":"c","name":"f","content":"4"}],"tools":[{"type":"function","function":{"z":1,"a":2}}],"chat_template_kwargs":{"enable_thinking":false},"add_generation_prompt":false}`).object(t, 200)
 	said := Chat{
@@ -269,9 +275,14 @@ func TestFields(t *testing.T) {
 	if got := f.lastChat(); !reflect.DeepEqual(got, said) {
 		t.Errorf("chat\n%+v\nwant\n%+v", got, said)
 	}
-	r.post(chatPath, say("hi", `,"tools":[{"type":"function"}],"tool_choice":"none","reasoning_effort":"low"`)).object(t, 200)
-	if got := f.lastChat(); got.Tools != nil || string(got.Kwargs) != `{"reasoning_effort":"low"}` {
-		t.Errorf("chat %+v", got)
+	for more, kwargs := range map[string]string{
+		``: `{"reasoning_effort":"low"}`, `,"chat_template_kwargs":{"a":[1, 2]}`: `{"a":[1,2],"reasoning_effort":"low"}`,
+		`,"chat_template_kwargs":{"reasoning_effort":"high"}`: `{"reasoning_effort":"high"}`,
+	} {
+		r.post(chatPath, say("hi", `,"tools":[{"type":"function"}],"tool_choice":"none","reasoning_effort":"low"`+more)).object(t, 200)
+		if got := f.lastChat(); got.Tools != nil || string(got.Kwargs) != kwargs {
+			t.Errorf("%s: chat %+v, variables %s", more, got, got.Kwargs)
+		}
 	}
 }
 

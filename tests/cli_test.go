@@ -194,6 +194,16 @@ func TestRefusals(t *testing.T) {
 		{"serve --max-body 4194304T --port 0", 2, `--max-body is "4194304T"`},
 		{"serve --tls-cert none.pem --port 0", 1, "none.pem"},
 		{"iotest --trace x.trace", 2, "--rw expert"},
+		{"--nosuch", 2, "(see epq-uring --help)"},
+		{"plan x.gguf", 2, "name a model with -m"},
+		{"serve --port 0 x.gguf", 2, "name a model with -m"},
+		{"verify x.gguf", 2, "name a model with -m"},
+		{"logits --tokens 1 x.gguf", 2, "name a model with -m"},
+		{"kernels x.gguf", 2, "name a model with -m"},
+		{"simulate --trace x --ram 1G y", 2, `takes no argument "y"`},
+		{"version x", 2, `takes no argument "x"`},
+		{"run -p a b", 2, "use one of them"},
+		{"run -p a -f b", 2, "use one of them"},
 		{"run --ram-budget-mb -1 x", 2, "--ram-budget-mb is -1"},
 		{"serve --prompt-cache dir --port 0", 2, "not available"},
 		{"bench --policy lru,nosuch", 2, "least_stale"},
@@ -211,6 +221,8 @@ func TestRefusals(t *testing.T) {
 		{"bench model.gguf", 2, "-m"},
 		{"bench --trace x", 2, "--repeat 1"},
 		{"bench compare a.json", 2, "two files"},
+		{"bench compair a.json b.json", 2, "did you mean compare?"},
+		{"bench compare --jsno x a.json", 2, "did you mean --json? (see epq-uring bench compare --help)"},
 		{"bench compare none.json none.json", 1, "none.json"},
 		{"eval --questions none.json", 1, "none.json"},
 		{"eval --perplexity none.txt", 1, "none.txt"},
@@ -306,6 +318,10 @@ func TestRunInputs(t *testing.T) {
 		"model":        {call{"", greedy}, []string{demoModel, question}, want},
 		"environment":  {call{"", append(greedy, "LLAMA_ARG_N_PREDICT=3", "EPQ_IGNORE_EOS=off")}, []string{question}, "The capital of\n"},
 		"flag beats":   {call{"", append(greedy, "EPQ_PREDICT=3")}, []string{"-n", "-1", question}, want},
+		"typed beats":  {call{"", append(greedy, "EPQ_PROMPT=Hi", "EPQ_MODEL=none.gguf")}, []string{demoModel, question}, want},
+		"file beats":   {call{"", append(greedy, "EPQ_PROMPT=Hi")}, []string{"-f", file}, want},
+		"budget":       {call{"", append(greedy, "EPQ_RAM=1M")}, []string{"--ram-budget-mb", "400", question}, want},
+		"prompt":       {call{"", append(greedy, "EPQ_PROMPT="+question, "EPQ_MTP=", "EPQ_VERIFY=")}, nil, want},
 		"stop":         {call{"", greedy}, []string{"--stop", " is", question}, "The capital of France\n"},
 		"nothing new":  {call{"", greedy}, []string{"--prefetch", "off", "--mtp", "auto", "--draft-ngram", "off", "--numa", "off", question}, want},
 		"verbose":      {call{"", greedy}, []string{"-v", question}, want},
@@ -569,7 +585,7 @@ func TestServeStops(t *testing.T) {
 
 // serve answers while it lives and leaves with 0 on SIGTERM.
 func TestServe(t *testing.T) {
-	s := startServer(t, "-c", "512")
+	s := startServer(t, "-c", "512", "-n", "3")
 	r, err := http.Get(s.url + "/health")
 	if err != nil {
 		t.Fatal(err)
@@ -579,15 +595,17 @@ func TestServe(t *testing.T) {
 	if err != nil || r.StatusCode != 200 || !strings.Contains(string(b), `"ok"`) {
 		t.Errorf("health: %d %s %v", r.StatusCode, b, err)
 	}
-	r, err = http.Post(s.url+"/v1/chat/completions", "application/json",
-		strings.NewReader(`{"temperature":0,"messages":[{"role":"user","content":"What is the capital of France?"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err = io.ReadAll(r.Body)
-	r.Body.Close()
-	if err != nil || !strings.Contains(string(b), "The capital of France is Paris.") {
-		t.Errorf("%v: %s", err, b)
+	for more, want := range map[string]string{`"max_tokens":30`: `"The capital of France is Paris."`, `"top_k":1`: `"The capital of"`} {
+		r, err = http.Post(s.url+"/v1/chat/completions", "application/json",
+			strings.NewReader(`{"temperature":0,`+more+`,"messages":[{"role":"user","content":"What is the capital of France?"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err = io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s: %v: %s", more, err, b)
+		}
 	}
 	s.terminate(t)
 	if err := s.leave(t); err != nil {
@@ -596,7 +614,16 @@ func TestServe(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
+	if r := (call{env: []string{"EPQ_CTX_SIZE=many"}}).run(t, "plan"); r.code != 2 || !strings.Contains(r.err, `"EPQ_CTX_SIZE" for flag ctx-size`+"\n") {
+		t.Errorf("exit %d, %q", r.code, r.err)
+	}
 	fields(t, object(t, "version", "--json"), map[string]any{"version": "", "go": "", "kernels": ""})
+	if r := (call{env: []string{"EPQ_JSON=on"}}).run(t, "version"); !strings.HasPrefix(r.out, "{") {
+		t.Errorf("$EPQ_JSON: %q", r.out)
+	}
+	if text := ok(t, "--version"); !strings.HasPrefix(text, "epq-uring version ") {
+		t.Errorf("--version: %q", text)
+	}
 }
 
 func TestSizes(t *testing.T) {

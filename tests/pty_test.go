@@ -95,6 +95,10 @@ func TestChat(t *testing.T) {
 		{"/set parameter top_p 7", "must be between 0 and 1"},
 		{"/set parameter nosuch 7", "no parameter nosuch"},
 		{"/set parameter seed many", "cannot be"},
+		{"/set parameter top_k 4.5", "cannot be"},
+		{"/set parameter num_predict 2", "num_predict = 2"},
+		{"What is the capital of France?", "The capital\n"},
+		{"/set parameter num_predict -1", "num_predict = -1"},
 		{"/clear", "conversation cleared"},
 		{"/help", "/bye"},
 		{"", ""},
@@ -110,6 +114,26 @@ func TestChat(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("/bye: %v", err)
+	}
+}
+
+// SIGTERM ends the chat, in an answer and between answers.
+func TestChatTerminated(t *testing.T) {
+	for _, speaking := range []bool{false, true} {
+		s, cmd := chatAt(t, "--ignore-eos", "-c", "4096", "-s", "3")
+		if speaking {
+			io.WriteString(s.keys, "Tell me everything.\n")
+			s.until("e")
+		}
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, s.out); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+			t.Errorf("speaking %v: %v, want exit 130", speaking, err)
+		}
 	}
 }
 

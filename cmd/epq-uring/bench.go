@@ -101,8 +101,6 @@ func benchmark(ctx context.Context, c *cli.Command) error {
 func checkBench(c *cli.Command, arms int) error {
 	runs, n := c.Int("repeat"), c.Int("n-gen")
 	switch {
-	case c.Args().Present():
-		return fmt.Errorf("bench takes no argument %q: name a model with -m: %w", c.Args().First(), errUsage)
 	case runs < 1:
 		return fmt.Errorf("--repeat is %d, at least 1 run is needed: %w", runs, errUsage)
 	case n < 1:
@@ -281,11 +279,10 @@ func writeTo(c *cli.Command, path string, write func(io.Writer) error) error {
 
 func compareCommand() *cli.Command {
 	return &cli.Command{
-		Name:         "compare",
-		Usage:        "two files of bench --json side by side",
-		ArgsUsage:    "A.json B.json",
-		Description:  "epq-uring bench compare before.json after.json",
-		OnUsageError: usageError,
+		Name:        "compare",
+		Usage:       "two files of bench --json side by side",
+		ArgsUsage:   "A.json B.json",
+		Description: "epq-uring bench compare before.json after.json",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "json", Usage: "the comparison to `FILE` (- for stdout)"},
 			&cli.StringFlag{Name: "markdown", Usage: "the table to `FILE`"},

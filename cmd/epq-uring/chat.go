@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/urfave/cli/v3"
 
@@ -23,18 +24,20 @@ type conversation struct {
 	e        *engine.Engine
 	system   string
 	sampling engine.Sampling
+	predict  int // tokens of an answer at most; -1: to the end of the context
 	messages []chat.Message
 	last     string // report of the last answer
 }
 
 const chatHelp = `/set system TEXT           set the system message
-/set parameter NAME VALUE  temperature, top_k, top_p, min_p, seed
+/set parameter NAME VALUE  temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n, presence_penalty,
+                           frequency_penalty, seed, num_predict
 /show                      how the model was loaded, and the last answer's statistics
 /clear                     forget the conversation
 /bye                       leave (also Ctrl-D); Ctrl-C stops an answer
 `
 
-// chatLoop reads questions from the terminal until /bye.
+// chatLoop reads questions from the terminal until /bye or SIGTERM.
 func chatLoop(ctx context.Context, c *cli.Command, o engine.Options) (err error) {
 	e, err := open(ctx, c, o)
 	if err != nil {
@@ -45,17 +48,27 @@ func chatLoop(ctx context.Context, c *cli.Command, o engine.Options) (err error)
 	ignored := make(chan os.Signal, 1)
 	signal.Notify(ignored, os.Interrupt)
 	defer signal.Stop(ignored)
-	v := &conversation{c: c, e: e, system: c.String("system"), sampling: sampling(c)}
-	in, out := bufio.NewScanner(c.Root().Reader), c.Root().Writer
-	in.Buffer(nil, 1<<20)
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM)
+	defer signal.Stop(ended) // a second one, while the engine closes, ends at once
+	v := &conversation{c: c, e: e, system: c.String("system"), sampling: sampling(c), predict: c.Int("predict")}
+	out := c.Root().Writer
+	lines, failed := typedLines(c.Root().Reader)
 	for {
 		fmt.Fprint(out, ">>> ")
-		if !in.Scan() {
+		var line string
+		var more bool
+		select {
+		case <-ended:
 			fmt.Fprintln(out)
-			return in.Err()
+			return context.Canceled
+		case line, more = <-lines:
 		}
-		line := strings.TrimSpace(in.Text())
-		switch {
+		if !more {
+			fmt.Fprintln(out)
+			return *failed
+		}
+		switch line = strings.TrimSpace(line); {
 		case line == "":
 		case line == "/bye":
 			return nil
@@ -67,6 +80,21 @@ func chatLoop(ctx context.Context, c *cli.Command, o engine.Options) (err error)
 			}
 		}
 	}
+}
+
+// typedLines reads lines as they come, beside whoever waits for a signal too; failed says why they ended, once they did. The
+// reading itself cannot be stopped: it ends with the process.
+func typedLines(r io.Reader) (lines <-chan string, failed *error) {
+	in, to, err := bufio.NewScanner(r), make(chan string), new(error)
+	in.Buffer(nil, 1<<20)
+	go func() {
+		defer close(to)
+		for in.Scan() {
+			to <- in.Text()
+		}
+		*err = in.Err()
+	}()
+	return to, err
 }
 
 // command carries out a line that begins with a slash and returns what to print.
@@ -88,26 +116,29 @@ func (v *conversation) command(line string) string {
 }
 
 func (v *conversation) set(name, value string) string {
-	s := v.sampling
+	s, predict := v.sampling, v.predict
 	to := map[string]any{
 		"temperature": &s.Temperature, "temp": &s.Temperature, "top_k": &s.TopK, "top_p": &s.TopP, "min_p": &s.MinP, "seed": &s.Seed,
+		"repeat_penalty": &s.RepeatPenalty, "repeat_last_n": &s.RepeatLastN, "presence_penalty": &s.PresencePenalty,
+		"frequency_penalty": &s.FrequencyPenalty, "num_predict": &predict,
 	}[strings.ReplaceAll(name, "-", "_")]
 	if to == nil {
-		return "no parameter " + name + "; there are temperature, top_k, top_p, min_p, seed\n"
+		return "no parameter " + name + "; /help names those there are\n"
 	}
-	if _, err := fmt.Sscan(value, to); err != nil {
+	in := strings.NewReader(value)
+	if _, err := fmt.Fscan(in, to); err != nil || in.Len() > 0 {
 		return fmt.Sprintf("%s cannot be %q\n", name, value)
 	}
 	if err := s.Validate(v.e.Vocab()); err != nil {
 		return err.Error() + "\n"
 	}
-	v.sampling = s
+	v.sampling, v.predict = s, predict
 	return name + " = " + value + "\n"
 }
 
-// answer generates one answer; Ctrl-C ends it, not the chat.
+// answer generates one answer; Ctrl-C ends it, not the chat, and SIGTERM both.
 func (v *conversation) answer(ctx context.Context, question string) error {
-	ctx, stop := signal.NotifyContext(context.WithoutCancel(ctx), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.WithoutCancel(ctx), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ms := append(v.messages, chat.Message{Role: "user", Content: question})
 	all := ms
@@ -128,7 +159,7 @@ func (v *conversation) answer(ctx context.Context, question string) error {
 	}
 	shown := newVisible(v.e, prompt)
 	r, err := v.e.Generate(ctx, engine.Request{
-		Tokens: tokens, MaxTokens: v.c.Int("predict"), Sampling: v.sampling,
+		Tokens: tokens, MaxTokens: v.predict, Sampling: v.sampling,
 		Stop: slices.Concat(v.c.StringSlice("stop"), v.e.Chat().Stops()), IgnoreEOS: v.c.Bool("ignore-eos"),
 	}, func(ev engine.Event) error {
 		_, err := io.WriteString(out, shown.push(ev.Text))

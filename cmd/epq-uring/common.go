@@ -19,39 +19,6 @@ import (
 	"github.com/epq-uring/epq-uring/pager"
 )
 
-// env names the variables of a flag: ours, and llama.cpp's where it has the same flag.
-func env(flag string, others ...string) cli.ValueSourceChain {
-	return cli.EnvVars(append([]string{"EPQ_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}, others...)...)
-}
-
-// envSwitch is env for a flag without a value: besides Go's words for true and false it takes on, off, enabled, disabled.
-func envSwitch(flag string) cli.ValueSourceChain {
-	chain := env(flag)
-	for i, s := range chain.Chain {
-		chain.Chain[i] = switchSource{s}
-	}
-	return chain
-}
-
-type switchSource struct{ cli.ValueSource }
-
-func (s switchSource) Lookup() (string, bool) {
-	v, ok := s.ValueSource.Lookup()
-	switch strings.ToLower(v) {
-	case "on", "enabled", "yes":
-		v = "true"
-	case "off", "disabled", "no":
-		v = "false"
-	}
-	return v, ok && v != ""
-}
-
-// IsFromEnv and Key let --help show the variable.
-func (s switchSource) IsFromEnv() bool { return true }
-
-// Key is the variable's name.
-func (s switchSource) Key() string { return s.ValueSource.(cli.EnvValueSource).Key() }
-
 // modelFlags are the flags of every command that loads a model.
 func modelFlags() []cli.Flag {
 	return append([]cli.Flag{
@@ -77,9 +44,13 @@ func modelFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "verify", Usage: "compare every read with the checksums that epq-uring verify took down", Sources: envSwitch("verify")},
 		sumsFlag(),
 		&cli.StringFlag{Name: "trace", Usage: "record which experts are used to `FILE`, for simulate (plan: read it, and expect its hit rate)", Sources: env("trace")},
-		&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout", Sources: envSwitch("json")},
+		jsonFlag(),
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say more on stderr", Sources: envSwitch("verbose")},
 	}, append(draftFlags(), absentFlags()...)...)
+}
+
+func jsonFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout", Sources: envSwitch("json")}
 }
 
 func pluginFlag() cli.Flag {
@@ -134,9 +105,9 @@ func options(c *cli.Command) (engine.Options, error) {
 	return o, nil
 }
 
-// ramOf is the budget as --ram or --ram-budget-mb give it.
+// ramOf is the budget as --ram or --ram-budget-mb give it, the former where both do in the same way.
 func ramOf(c *cli.Command) string {
-	if mb := c.Int("ram-budget-mb"); mb > 0 && !c.IsSet("ram") {
+	if mb := c.Int("ram-budget-mb"); mb > 0 && !typed(c, "ram") && (typed(c, "ram-budget-mb") || !c.IsSet("ram")) {
 		return fmt.Sprintf("%dMiB", mb)
 	}
 	return c.String("ram")
@@ -191,14 +162,26 @@ func closing(e *engine.Engine, err *error) {
 	}
 }
 
-// readText returns the text of flag, of the file named by fileFlag, of the arguments, or of stdin, in this order.
+// readText returns the one text that is given by flag, in the file named by fileFlag or as arguments; else that of the
+// environment, in the same order, or of stdin.
 func readText(c *cli.Command, flag, fileFlag string, args []string) (string, error) {
+	byFlag, byFile, ways := typed(c, flag), typed(c, fileFlag), 0
+	for _, is := range []bool{byFlag, byFile, len(args) > 0} {
+		if is {
+			ways++
+		}
+	}
 	switch {
-	case c.IsSet(flag):
+	case ways > 1:
+		return "", fmt.Errorf("--%s, --%s and an argument all give the text: use one of them: %w", flag, fileFlag, errUsage)
+	case byFlag, ways == 0 && c.IsSet(flag):
 		return c.String(flag), nil
-	case c.IsSet(fileFlag):
+	case byFile, ways == 0 && c.IsSet(fileFlag):
 		b, err := os.ReadFile(c.String(fileFlag))
-		return string(b), err
+		if err != nil {
+			return "", fmt.Errorf("--%s: %w", fileFlag, err)
+		}
+		return string(b), nil
 	case len(args) > 0:
 		return strings.Join(args, " "), nil
 	}

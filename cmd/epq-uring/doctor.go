@@ -24,7 +24,7 @@ func doctorCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "GGUF `FILE` or folder to look at (default: the current folder)", Sources: env("model", "LLAMA_ARG_MODEL")},
 			&cli.BoolFlag{Name: "report", Usage: "print all facts, not only findings"},
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
+			jsonFlag(),
 		},
 		Action: doctor,
 	}

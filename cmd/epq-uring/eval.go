@@ -40,11 +40,9 @@ func evalCommand() *cli.Command {
 		),
 		Action: func(ctx context.Context, c *cli.Command) error {
 			switch {
-			case c.Args().Present():
-				return fmt.Errorf("eval takes no argument %q: name a model with -m: %w", c.Args().First(), errUsage)
 			case c.String("perplexity") == "" && (c.IsSet("reference-logits") || c.IsSet("save-logits") || c.IsSet("window")):
 				return fmt.Errorf("--reference-logits, --save-logits and --window need --perplexity FILE: %w", errUsage)
-			case c.String("perplexity") != "" && (c.IsSet("questions") || c.IsSet("cap")):
+			case c.String("perplexity") != "" && (c.IsSet("questions") || typed(c, "cap")):
 				return fmt.Errorf("--perplexity runs in this process and asks nothing: give --questions and --cap to another call: %w", errUsage)
 			case c.String("perplexity") != "":
 				return perplexity(ctx, c)
@@ -157,7 +155,11 @@ func perplexity(ctx context.Context, c *cli.Command) (err error) {
 			return fmt.Errorf("--reference-logits: %w", err)
 		}
 		defer f.Close()
-		t.Ref = f
+		st, err := f.Stat()
+		if err != nil {
+			return fmt.Errorf("--reference-logits: %w", err)
+		}
+		t.Ref, t.RefLen = f, st.Size()
 	}
 	rows := func(ctx context.Context, tokens []int32, each func(int, []float32) error) error {
 		return e.Rows(ctx, tokens, 0, each)

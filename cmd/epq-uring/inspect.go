@@ -19,7 +19,7 @@ func inspectCommand() *cli.Command {
 		Usage:       "metadata, tensors and experts of a model, from its headers",
 		ArgsUsage:   "FILE|DIR",
 		Description: "epq-uring inspect model-00001-of-00002.gguf --json",
-		Flags:       []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"}},
+		Flags:       []cli.Flag{jsonFlag()},
 		Action:      inspect,
 	}
 }

@@ -32,13 +32,13 @@ func iotestCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "rw", Value: "randread", Usage: "read (in order), randread, or expert: whole experts of a model, read by the pager, and what the model decodes at"},
 			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "GGUF `FILE` to read; expert: any shard, or the folder of a set (default: the embedded demo model)", Sources: env("model", "LLAMA_ARG_MODEL")},
-			&cli.StringFlag{Name: "trace", Usage: "expert: replay the experts that run --trace `FILE` took down, in the arena of --ram"},
+			&cli.StringFlag{Name: "trace", Usage: "expert: replay the experts that run --trace `FILE` took down, in the arena of --ram", Sources: env("trace")},
 			&cli.StringFlag{Name: "ram", Value: "auto", Usage: "expert: memory of the run that is predicted (`SIZE`)", Sources: env("ram")},
 			&cli.IntFlag{Name: "threads", Aliases: []string{"t"}, DefaultText: "the CPU quota", Usage: "expert: compute threads of that run", Sources: env("threads", "LLAMA_ARG_THREADS")},
 			&cli.IntFlag{Name: "ctx-size", Aliases: []string{"c"}, DefaultText: "as run", Usage: "expert: context of that run", Sources: env("ctx-size", "LLAMA_ARG_CTX_SIZE")},
 			&cli.StringFlag{Name: "bs", Usage: "bytes of a read, with commas (`LIST`) (default: 512k)"},
 			&cli.StringFlag{Name: "iodepth", Usage: "reads in flight, with commas (`LIST`) (default: 8); expert: experts missing at once"},
-			&cli.StringFlag{Name: "backend", Value: "auto", Usage: "auto, ring, pread, null (reads nothing), with commas, or all"},
+			&cli.StringFlag{Name: "backend", Value: "auto", Usage: "auto, ring, pread, null (reads nothing), with commas, or all", Sources: env("backend")},
 			&cli.StringFlag{Name: "direct", Usage: "1: O_DIRECT or an error, 0: through the page cache (default: O_DIRECT where the file system has it)"},
 			&cli.StringFlag{Name: "fixedbufs", Value: "1", Usage: "register the memory: 0 or 1"},
 			&cli.StringFlag{Name: "registerfiles", Value: "1", Usage: "register the file: 0 or 1"},
@@ -54,7 +54,7 @@ func iotestCommand() *cli.Command {
 			&cli.StringFlag{Name: "svg", Usage: "chart of bandwidth and latency to `FILE`"},
 			&cli.StringFlag{Name: "html", Usage: "table, verdict and chart to `FILE`"},
 			&cli.StringFlag{Name: "output-format", Value: "normal", Usage: "normal or json (fio's names)"},
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
+			jsonFlag(),
 		},
 		Action: ioTest,
 	}
@@ -92,7 +92,7 @@ func expertTest(ctx context.Context, c *cli.Command, json bool) error {
 		}
 	}
 	var args []string
-	if args = c.Args().Slice(); len(args) > 1 || len(args) == 1 && c.IsSet("model") {
+	if args = c.Args().Slice(); len(args) > 1 || len(args) == 1 && typed(c, "model") {
 		return fmt.Errorf("--rw expert reads one model, named with -m or as the only argument: %w", errUsage)
 	}
 	opt := iotest.ExpertOptions{Engine: engine.Options{
@@ -224,7 +224,7 @@ func ioOptions(c *cli.Command) (o iotest.Options, err error) {
 	if c.Args().Len() > 1 {
 		return o, fmt.Errorf("%d files or folders, want one: %w", c.Args().Len(), errUsage)
 	}
-	if c.IsSet("trace") {
+	if typed(c, "trace") {
 		return o, fmt.Errorf("--trace replays experts: give --rw expert too: %w", errUsage)
 	}
 	o = iotest.Options{

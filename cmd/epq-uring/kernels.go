@@ -26,7 +26,7 @@ func kernelsCommand() *cli.Command {
 			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "check this machine on `FILE`: real experts of several layers against a float64 reference"},
 			&cli.StringFlag{Name: "kernels", Usage: "only this set, and choose it", Sources: env("kernels")},
 			pluginFlag(),
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
+			jsonFlag(),
 		},
 		Action: showKernels,
 	}

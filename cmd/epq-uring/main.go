@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -42,8 +43,8 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 			"Without -m the embedded demo model answers:  epq-uring run \"What is the capital of France?\"",
 		Suggest: true,
 		Reader:  stdin, Writer: stdout, ErrWriter: stderr,
-		HideVersion: true,
-		Metadata:    map[string]any{metaIgnored: ignored},
+		Version:  version,
+		Metadata: map[string]any{metaIgnored: ignored},
 		Commands: []*cli.Command{
 			runCommand(), serveCommand(), logitsCommand(), tokenizeCommand(), inspectCommand(), planCommand(), kernelsCommand(), simulateCommand(),
 			verifyCommand(), iotestCommand(), doctorCommand(), synthCommand(), benchCommand(), evalCommand(), versionCommand(),
@@ -59,13 +60,43 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		},
 	}
 	for _, c := range app.Commands {
-		c.OnUsageError = usageError
-		c.Suggest = true
-		c.HideHelpCommand = true
+		complete(c)
 	}
 	err := app.Run(ctx, args)
 	sayIgnored(app)
 	return exitCode(err, stderr)
+}
+
+// complete gives a command, and those below it, what all have in common.
+func complete(c *cli.Command) {
+	c.OnUsageError = usageError
+	c.Suggest = true
+	c.HideHelpCommand = true
+	if c.ArgsUsage == "" {
+		c.Action = withoutArguments(c.Action)
+	}
+	for _, sub := range c.Commands {
+		complete(sub)
+	}
+}
+
+// withoutArguments refuses what a command would not look at: most often a model, in whose place the demo would be used.
+func withoutArguments(action cli.ActionFunc) cli.ActionFunc {
+	return func(ctx context.Context, c *cli.Command) error {
+		if !c.Args().Present() {
+			return action(ctx, c)
+		}
+		hint, first := "", c.Args().First()
+		for _, sub := range c.Commands {
+			if typos(first, sub.Name) <= 2 {
+				return fmt.Errorf("%s has no command %q, did you mean %s?: %w", c.Name, first, sub.Name, errUsage)
+			}
+		}
+		if slices.ContainsFunc(c.Flags, func(f cli.Flag) bool { return f.Names()[0] == "model" }) {
+			hint = ": name a model with -m"
+		}
+		return fmt.Errorf("%s takes no argument %q%s: %w", c.Name, first, hint, errUsage)
+	}
 }
 
 // metaIgnored is where the flags that were dropped wait to be named.
@@ -80,17 +111,17 @@ func sayIgnored(c *cli.Command) {
 	delete(m, metaIgnored)
 }
 
+// goWords begin what Go says of a value that is no number.
+const goWords = ": strconv."
+
 func usageError(_ context.Context, c *cli.Command, err error, _ bool) error {
-	s := strings.ReplaceAll(err.Error(), "\n", " ")
-	if cut := strings.Index(s, ": strconv."); cut >= 0 { // Go's words for a value that is no number
-		s = s[:cut]
-	}
+	s, _, _ := strings.Cut(strings.ReplaceAll(err.Error(), "\n", " "), goWords)
 	if name, ok := strings.CutPrefix(s, "flag provided but not defined: -"); ok {
 		if near := nearestFlag(c, strings.TrimLeft(name, "-")); near != "" {
 			s += ", did you mean " + near + "?"
 		}
 	}
-	return fmt.Errorf("%s (see epq-uring %s --help): %w", s, c.Name, errUsage)
+	return fmt.Errorf("%s (see %s --help): %w", s, c.FullName(), errUsage)
 }
 
 func unknownCommand(c *cli.Command, name string) error {
@@ -150,6 +181,9 @@ func exitCode(err error, stderr io.Writer) int {
 			code, text = 2, strings.TrimSuffix(text, ": "+usage.Error())
 		}
 	}
+	if cut, _, found := strings.Cut(text, goWords); found && strings.Contains(cut, " from environment variable ") { // the library's word
+		code, text = 2, cut
+	}
 	fmt.Fprintln(stderr, "epq-uring: "+oneLine(text))
 	return code
 }
@@ -163,7 +197,9 @@ var foreign = map[string]int{
 	"ngl": 1, "n-gpu-layers": 1, "gpu-layers": 1, "fa": -1, "flash-attn": -1, "ot": 1, "override-tensor": 1, "cmoe": 0, "cpu-moe": 0,
 	"ncmoe": 1, "n-cpu-moe": 1, "sm": 1, "split-mode": 1, "ts": 1, "tensor-split": 1, "mg": 1, "main-gpu": 1, "no-mmap": 0, "mlock": 0,
 	"rtr": -1, "run-time-repack": -1, "fmoe": -1, "fused-moe": -1, "mla": 1, "amb": 1, "nkvo": 0, "no-kv-offload": 0, "dev": 1, "device": 1,
-	"jinja": 0, "tb": 1, "threads-batch": 1,
+	"jinja": 0, "tb": 1, "threads-batch": 1, "kvo": 0, "kv-offload": 0, "op-offload": 0, "no-op-offload": 0, "no-host": 0, "repack": 0, "nr": 0,
+	"no-repack": 0, "fit": -1, "fitt": 1, "fit-target": 1, "fitc": 1, "fit-ctx": 1, "mmap": 0, "lm": 1, "load-mode": 1, "swa-full": 0, "dt": 1,
+	"defrag-thold": 1, "warmup": 0, "no-warmup": 0, "moe-cache-mib": 1, "ncffn": 1, "n-cpu-ffn": 1,
 }
 
 // dropForeign takes such flags out of a command line and names them.

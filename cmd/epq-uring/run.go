@@ -21,14 +21,14 @@ import (
 func samplingFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "predict", Aliases: []string{"n", "n-predict"}, Value: -1, Usage: "tokens to make; -1: to the end of the context", Sources: env("predict", "LLAMA_ARG_N_PREDICT")},
-		&cli.FloatFlag{Name: "temp", Aliases: []string{"temperature"}, Value: 0.8, Usage: "temperature; 0: always the best token", Sources: env("temp")},
-		&cli.IntFlag{Name: "top-k", Value: 40, Usage: "choose among the K best; 0: all", Sources: env("top-k")},
-		&cli.FloatFlag{Name: "top-p", Value: 0.95, Usage: "choose among the best that reach this probability together", Sources: env("top-p")},
-		&cli.FloatFlag{Name: "min-p", Value: 0.05, Usage: "leave out what has less than this share of the best one's probability", Sources: env("min-p")},
-		&cli.FloatFlag{Name: "repeat-penalty", Value: 1, Usage: "divides the logits of recent tokens; 1: off", Sources: env("repeat-penalty")},
+		&cli.FloatFlag{Name: "temp", Aliases: []string{"temperature"}, Value: 0.8, Usage: "temperature; 0: always the best token", Sources: env("temp", "LLAMA_ARG_TEMPERATURE")},
+		&cli.IntFlag{Name: "top-k", Value: 40, Usage: "choose among the K best; 0: all", Sources: env("top-k", "LLAMA_ARG_TOP_K")},
+		&cli.FloatFlag{Name: "top-p", Value: 0.95, Usage: "choose among the best that reach this probability together", Sources: env("top-p", "LLAMA_ARG_TOP_P")},
+		&cli.FloatFlag{Name: "min-p", Value: 0.05, Usage: "leave out what has less than this share of the best one's probability", Sources: env("min-p", "LLAMA_ARG_MIN_P")},
+		&cli.FloatFlag{Name: "repeat-penalty", Value: 1, Usage: "divides the logits of recent tokens; 1: off", Sources: env("repeat-penalty", "LLAMA_ARG_REPEAT_PENALTY")},
 		&cli.IntFlag{Name: "repeat-last-n", Value: 64, Usage: "tokens that count as recent; -1: all", Sources: env("repeat-last-n")},
-		&cli.FloatFlag{Name: "presence-penalty", Usage: "taken from the logits of recent tokens", Sources: env("presence-penalty")},
-		&cli.FloatFlag{Name: "frequency-penalty", Usage: "taken from the logits of recent tokens for each time", Sources: env("frequency-penalty")},
+		&cli.FloatFlag{Name: "presence-penalty", Usage: "taken from the logits of recent tokens", Sources: env("presence-penalty", "LLAMA_ARG_PRESENCE_PENALTY")},
+		&cli.FloatFlag{Name: "frequency-penalty", Usage: "taken from the logits of recent tokens for each time", Sources: env("frequency-penalty", "LLAMA_ARG_FREQUENCY_PENALTY")},
 		&cli.IntFlag{Name: "seed", Aliases: []string{"s"}, Value: -1, Usage: "of the random choice; -1: another one each time", Sources: env("seed")},
 		&cli.StringSliceFlag{Name: "stop", Usage: "end the answer before this `TEXT`; may be given several times", Sources: env("stop")},
 		&cli.BoolFlag{Name: "ignore-eos", Usage: "never choose an end token", Sources: envSwitch("ignore-eos")},
@@ -162,7 +162,7 @@ func warmPass(ctx context.Context, e *engine.Engine, r engine.Request) error {
 
 // modelArgument is options where the first argument may name the model: a GGUF file, or a folder.
 func modelArgument(c *cli.Command, args *[]string) (engine.Options, error) {
-	if len(*args) > 0 && !c.IsSet("model") && isModel((*args)[0]) {
+	if len(*args) > 0 && !typed(c, "model") && isModel((*args)[0]) {
 		if err := c.Set("model", (*args)[0]); err != nil {
 			return engine.Options{}, err
 		}

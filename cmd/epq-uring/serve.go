@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/rs/zerolog"
@@ -24,19 +25,20 @@ import (
 
 func serveCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "serve",
-		Usage:       "answer over HTTP, as OpenAI's API does",
-		Description: "epq-uring serve -m model.gguf --ram 8GiB --port 22222\ncurl localhost:22222/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}'",
+		Name:                      "serve",
+		Usage:                     "answer over HTTP, as OpenAI's API does",
+		DisableSliceFlagSeparator: true,
+		Description:               "epq-uring serve -m model.gguf --ram 8GiB --port 22222\ncurl localhost:22222/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}'",
 		Flags: append(append(append(modelFlagsBut("json"), samplingFlags()...), absentServeFlags()...),
 			&cli.StringFlag{Name: "host", Value: "127.0.0.1", Usage: "address to listen at", Sources: env("host", "HOST", "LLAMA_ARG_HOST")},
 			&cli.IntFlag{Name: "port", Value: 22222, Usage: "port to listen at", Sources: env("port", "PORT", "LLAMA_ARG_PORT")},
 			&cli.IntFlag{Name: "parallel", Aliases: []string{"np"}, Value: 1, Usage: "requests answered side by side", Sources: env("parallel", "LLAMA_ARG_N_PARALLEL")},
 			&cli.IntFlag{Name: "queue", Value: 64, Usage: "requests that may wait", Sources: env("queue")},
-			&cli.StringFlag{Name: "api-key-file", Usage: "`FILE` with keys, one a line; a request must bring one", Sources: env("api-key-file")},
-			&cli.StringSliceFlag{Name: "cors", Usage: "origin of web pages that may call; * for all", Sources: env("cors")},
+			&cli.StringFlag{Name: "api-key-file", Usage: "`FILE` with keys, one a line; a request must bring one", Sources: env("api-key-file", "LLAMA_ARG_API_KEY_FILE")},
+			&cli.StringSliceFlag{Name: "cors", Usage: "origins of web pages that may call, with commas; * for all", Sources: env("cors")},
 			&cli.StringFlag{Name: "max-body", Value: "16MiB", Usage: "largest request body", Sources: env("max-body")},
-			&cli.StringFlag{Name: "tls-cert", Usage: "PEM `FILE`", Sources: env("tls-cert")},
-			&cli.StringFlag{Name: "tls-key", Usage: "PEM `FILE`", Sources: env("tls-key")},
+			&cli.StringFlag{Name: "tls-cert", Aliases: []string{"ssl-cert-file"}, Usage: "PEM `FILE`", Sources: env("tls-cert", "LLAMA_ARG_SSL_CERT_FILE")},
+			&cli.StringFlag{Name: "tls-key", Aliases: []string{"ssl-key-file"}, Usage: "PEM `FILE`", Sources: env("tls-key", "LLAMA_ARG_SSL_KEY_FILE")},
 		),
 		Action: serve,
 	}
@@ -74,7 +76,11 @@ func serve(ctx context.Context, c *cli.Command) (err error) {
 	}
 	defer closing(e, &err)
 	s.Ready(serverEngine{e})
-	fmt.Fprintf(c.Root().ErrWriter, "listening at http://%s\n", l.Addr())
+	scheme := "http"
+	if so.TLSCert != "" {
+		scheme = "https"
+	}
+	fmt.Fprintf(c.Root().ErrWriter, "listening at %s://%s\n", scheme, l.Addr())
 	return waitAndStop(ctx, s, served)
 }
 
@@ -97,12 +103,12 @@ func waitAndStop(ctx context.Context, s *server.Server, served chan error) error
 const mostBody = 1 << 40
 
 func serverOptions(c *cli.Command) (server.Options, error) {
-	s := sampling(c)
-	if err := s.Validate(math.MaxInt32); err != nil {
+	def := engine.Request{MaxTokens: c.Int("predict"), Sampling: sampling(c), Stop: c.StringSlice("stop"), IgnoreEOS: c.Bool("ignore-eos")}
+	if err := def.Sampling.Validate(math.MaxInt32); err != nil {
 		return server.Options{}, err
 	}
 	o := server.Options{
-		CORS: c.StringSlice("cors"), Parallel: c.Int("parallel"), Queue: c.Int("queue"), DefaultSampling: &s,
+		CORS: list(strings.Join(c.StringSlice("cors"), ",")), Parallel: c.Int("parallel"), Queue: c.Int("queue"), Default: &def,
 		TLSCert: c.String("tls-cert"), TLSKey: c.String("tls-key"), Log: serverLog(c),
 	}
 	if o.Parallel < 1 || o.Queue < 0 {

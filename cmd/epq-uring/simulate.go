@@ -23,12 +23,12 @@ func simulateCommand() *cli.Command {
 		Description: "epq-uring run -m model.gguf --ram 8GiB --trace routes.trace -p \"Tell me a story\" -n 500\n" +
 			"epq-uring simulate --trace routes.trace --ram 4GiB,8GiB,12GiB --svg hits.svg",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "trace", Usage: "`FILE` that run, serve or bench wrote with --trace", Required: true},
-			&cli.StringFlag{Name: "ram", Usage: "budgets with commas (`LIST`); they mean what --ram means in a run like the recorded one", Required: true},
+			&cli.StringFlag{Name: "trace", Usage: "`FILE` that run, serve or bench wrote with --trace", Required: true, Sources: env("trace")},
+			&cli.StringFlag{Name: "ram", Usage: "budgets with commas (`LIST`); they mean what --ram means in a run like the recorded one", Required: true, Sources: env("ram")},
 			&cli.StringFlag{Name: "policy", Value: "all", Usage: "policies with commas (`LIST`), or all: " + strings.Join(sim.Policies(), ", ")},
 			&cli.IntFlag{Name: "evict-stale-tokens", DefaultText: strconv.Itoa(pager.DefaultStaleTokens), Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
 			&cli.StringFlag{Name: "svg", Usage: "chart of the hit rates to `FILE`"},
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
+			jsonFlag(),
 		},
 		Action: simulate,
 	}

@@ -30,7 +30,7 @@ func synthCommand() *cli.Command {
 			&cli.IntFlag{Name: "seed", Usage: "of the random weights"},
 			&cli.BoolFlag{Name: "header-only", Usage: "leave the weights out (a hole in the file): for plan and inspect"},
 			&cli.FloatFlag{Name: "skew", HideDefault: true, Usage: "how unevenly the router picks instead of the preset's; 0: evenly"},
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
+			jsonFlag(),
 		},
 		Action: func(ctx context.Context, c *cli.Command) error {
 			if c.Args().Len() != 1 {

@@ -15,6 +15,7 @@ func tokenizeCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "tokenize",
 		Usage:       "text to token ids, or back",
+		ArgsUsage:   "[TEXT]",
 		Description: "epq-uring tokenize -m model.gguf --text \"Hello\"\nepq-uring tokenize -m model.gguf --ids 9707,0",
 		Flags: append(modelFlags(),
 			&cli.StringFlag{Name: "text", Usage: "the `TEXT`"},

@@ -19,7 +19,7 @@ func verifyCommand() *cli.Command {
 			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "GGUF `FILE`, any shard, or the folder of a set (default: the embedded demo model)", Sources: env("model", "LLAMA_ARG_MODEL")},
 			sumsFlag(),
 			&cli.IntFlag{Name: "threads", Aliases: []string{"t"}, Value: 2, Usage: "threads that read and sum", Sources: env("threads", "LLAMA_ARG_THREADS")},
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"},
+			jsonFlag(),
 		},
 		Action: verify,
 	}

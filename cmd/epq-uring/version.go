@@ -14,7 +14,7 @@ func versionCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "version",
 		Usage: "version, compiler and kernels",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object on stdout"}},
+		Flags: []cli.Flag{jsonFlag()},
 		Action: func(_ context.Context, c *cli.Command) error {
 			if c.Bool("json") {
 				return printJSON(c, map[string]any{"version": version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "kernels": kernels.Best().Name})
