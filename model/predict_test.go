@@ -74,8 +74,9 @@ func TestPredict(t *testing.T) {
 			main := rows(t, load(t, name, plain), 0, 0, tokens, false)
 
 			seen := map[int][]float32{}
-			for _, batch := range []int{1, 2, 7} {
+			for _, batch := range []int{1, 2, 7, 1} {
 				m.Reset(0)
+				late := len(seen) > 0 && batch == 1 // the first guess comes after more tokens than are kept
 				worst := 0.0
 				for pos := 0; pos < len(tokens)-1; {
 					n := min(batch, len(tokens)-1-pos)
@@ -90,6 +91,9 @@ func TestPredict(t *testing.T) {
 						rows(t, m, 0, pos, []int32{tokens[pos], 5, 6, 7}, true)
 						m.Rewind(0, 1)
 						pos++
+					}
+					if late && pos < 1+followTokens+o.Drafts+8 {
+						continue
 					}
 					logits := predict(t, m, 0, tokens[pos], pos, false)
 					for i, v := range logits {
