@@ -41,13 +41,16 @@ type Divergence struct {
 	SameTop    float64 `json:"top1_agreement"` // share of tokens for which both find the same one best
 }
 
+// MinWindow is the shortest window of which the second half predicts anything.
+const MinWindow = 4
+
 // Perplexity is exp of the mean negative log-likelihood of the tokens of a text. As in llama.cpp's tool of that name the
 // text is cut into windows that start afresh, what is left at the end is dropped, and only the second half of a window is
 // scored, so that every scored token has a context; a text shorter than a window is scored whole. Errors: an ErrReference
 // for too few or too many reference logits.
 func Perplexity(ctx context.Context, rows Rows, t Text) (Quality, error) {
-	if len(t.Tokens) < 2 || t.Window < 4 {
-		return Quality{}, fmt.Errorf("bench: perplexity of %d tokens in windows of %d: %w: 2 in windows of 4 are needed", len(t.Tokens), t.Window, ErrInput)
+	if len(t.Tokens) < 2 || t.Window < MinWindow {
+		return Quality{}, fmt.Errorf("bench: perplexity of %d tokens in windows of %d: %w: 2 in windows of %d are needed", len(t.Tokens), t.Window, ErrInput, MinWindow)
 	}
 	s := &scorer{ref: t.Ref, save: t.Save, first: t.Window/2 + 1}
 	if s.ref != nil {

@@ -168,12 +168,6 @@ func TestRope(t *testing.T) {
 	}
 }
 
-func TestSoftplus(t *testing.T) {
-	y := make([]float32, 4)
-	Best().Softplus(y, []float32{-30, 0, 1, 25})
-	near(t, "softplus", y, []float64{9.357622968839e-14, math.Ln2, math.Log1p(math.E), 25}, 1e-7)
-}
-
 // delta64 is the recurrence in its order of the equations, in float64; s is [key][value].
 func delta64(s [][]float64, q, k, v, decay []float32, beta float64) []float64 {
 	out := make([]float64, len(v))

@@ -34,9 +34,6 @@ func NewMatrix(t gguf.Type, rows, cols int, data []byte) (Matrix, error) {
 	return Matrix{Type: t, Rows: rows, Cols: cols, RowBytes: int(row), Data: data}, nil
 }
 
-// Supports reports whether the set multiplies matrices of type t.
-func (s *Set) Supports(t gguf.Type) bool { _, ok := lookup(t); return ok }
-
 // Mul computes y[c*ldy+r] = row r . column c for r0 <= r < r1 and all columns gathered in p; groups must be packed. The
 // bits are the same for any split of rows, any number of columns and in every set.
 func (s *Set) Mul(w *Matrix, r0, r1 int, p *Panel, y []float32, ldy int) {

@@ -109,11 +109,8 @@ func NewActs(mem []byte, capacity, cols int, forms Form) *Acts {
 	return a
 }
 
-// Cols returns the values of a column, Cap the columns there is room for.
+// Cols returns the number of values of a column.
 func (a *Acts) Cols() int { return a.cols }
-
-// Cap returns the number of columns there is room for.
-func (a *Acts) Cap() int { return a.capacity }
 
 // column returns the memory of column col in form i.
 func (a *Acts) column(i, col int) unsafe.Pointer {

@@ -40,17 +40,6 @@ func (s *Set) Sigmoid(y, x []float32) { s.vec.Sigmoid(y[:len(x)], x) }
 // SigmoidMul sets y = x sigmoid(gate). y may be x or gate.
 func (s *Set) SigmoidMul(y, x, gate []float32) { s.vec.SigmoidMul(y[:len(x)], x, gate[:len(x)]) }
 
-// Softplus sets y = ln(1 + e^x), and x itself above 20. y may be x.
-func (s *Set) Softplus(y, x []float32) {
-	y = y[:len(x)]
-	for i, v := range x {
-		if v <= 20 {
-			v = float32(math.Log1p(math.Exp(float64(v))))
-		}
-		y[i] = v
-	}
-}
-
 // Exp sets y = e^x with a relative error below 2e-7; 0 below -86.9, infinity above 88.72. y may be x.
 func (s *Set) Exp(y, x []float32) { s.vec.Exp(y[:len(x)], x) }
 

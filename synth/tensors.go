@@ -102,7 +102,7 @@ func (m *maker) norm(name string, n int) {
 	m.vector(name, func(_ int64, x float32) float32 { return 1 + float32(0.1*x) }, int64(n))
 }
 
-// bias adds numbers around 0.
+// biases adds numbers around 0.
 func (m *maker) biases(name string, std float32, dims ...int64) {
 	m.vector(name, func(_ int64, x float32) float32 { return x * std }, dims...)
 }

@@ -177,6 +177,7 @@ func TestRefusals(t *testing.T) {
 		{"plan --kernel-plugin none.so", 1, "none.so"},
 		{"run -p ", 2, "empty prompt"},
 		{"logits", 2, "tokens"},
+		{"logits --tokens ,", 2, "at least one"},
 		{"logits --tokens 1,x", 2, `"x" is not a token id`},
 		{"logits --tokens 1 --batch -1", 2, "--batch is -1"},
 		{"logits --tokens 1 --force-routes none.json", 1, "none.json"},
@@ -213,6 +214,7 @@ func TestRefusals(t *testing.T) {
 		{"bench --cap nosuch", 2, "none, rlimit and cgroup"},
 		{"bench --cap cgroup --ram min", 2, "needs sizes"},
 		{"bench -p 0", 2, "-p is 0"},
+		{"bench -p 1000000000000", 2, "-p is 1000000000000"},
 		{"bench -n 0", 2, "-n is 0"},
 		{"bench --repeat 0", 2, "--repeat is 0"},
 		{"bench --warm --cold", 2, "exclude"},
@@ -227,6 +229,7 @@ func TestRefusals(t *testing.T) {
 		{"eval --questions none.json", 1, "none.json"},
 		{"eval --perplexity none.txt", 1, "none.txt"},
 		{"eval --window 8", 2, "need --perplexity"},
+		{"eval --perplexity cli_test.go --window 3", 2, "--window is 3"},
 		{"eval --ram 1M", 1, "the smallest that works is"},
 	} {
 		t.Run(c.args, func(t *testing.T) {

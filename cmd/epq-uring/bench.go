@@ -195,6 +195,9 @@ func (t text) remove() {
 	}
 }
 
+// longestPrompt is beyond the contexts of models.
+const longestPrompt = 4 << 20
+
 // prompt is the text of --prompt, or one of -p tokens.
 func (k *kit) prompt(c *cli.Command) (text, error) {
 	f, err := gguf.Open(k.model.File)
@@ -220,8 +223,8 @@ func (k *kit) prompt(c *cli.Command) (text, error) {
 		return text{path: path, tokens: bos + len(t.Encode(string(b), true))}, nil
 	}
 	n := c.Int("n-prompt")
-	if n < 1+bos {
-		return text{}, fmt.Errorf("-p is %d, at least %d tokens are needed: %w", n, 1+bos, errUsage)
+	if n < 1+bos || n > longestPrompt {
+		return text{}, fmt.Errorf("-p is %d, allowed are %d to %d tokens: %w", n, 1+bos, longestPrompt, errUsage)
 	}
 	dir, err := os.MkdirTemp("", "epq-bench-")
 	if err != nil {

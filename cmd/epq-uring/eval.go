@@ -44,6 +44,8 @@ func evalCommand() *cli.Command {
 				return fmt.Errorf("--reference-logits, --save-logits and --window need --perplexity FILE: %w", errUsage)
 			case c.String("perplexity") != "" && (c.IsSet("questions") || typed(c, "cap")):
 				return fmt.Errorf("--perplexity runs in this process and asks nothing: give --questions and --cap to another call: %w", errUsage)
+			case c.Int("window") < bench.MinWindow:
+				return fmt.Errorf("--window is %d, at least %d tokens are needed: %w", c.Int("window"), bench.MinWindow, errUsage)
 			case c.String("perplexity") != "":
 				return perplexity(ctx, c)
 			}

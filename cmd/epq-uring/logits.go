@@ -42,6 +42,9 @@ func logits(ctx context.Context, c *cli.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	if len(ids) == 0 {
+		return fmt.Errorf("--tokens is %q, at least one token id is needed: %w", c.String("tokens"), errUsage)
+	}
 	o, err := options(c)
 	if err != nil {
 		return err
