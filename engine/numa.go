@@ -22,6 +22,8 @@ type places struct {
 //	bind        all workers on the node with the most CPUs allowed, pages from there as long as it has some
 //	off         as the kernel likes
 //
+// llama.cpp's words distribute, isolate and numactl stand for the three.
+//
 // threads 0 asks for as many as there are CPUs to choose from, at most quota.
 func placesFor(mode string, nodes []mem.Node, allowed []int, threads, quota int) (places, int, error) {
 	several := 0
@@ -40,9 +42,9 @@ func placesFor(mode string, nodes []mem.Node, allowed []int, threads, quota int)
 		use = quota
 	}
 	switch strings.ToLower(mode) {
-	case "off":
+	case "off", "numactl":
 		return places{cpus: allowed}, use, nil
-	case "", "auto", "interleave":
+	case "", "auto", "interleave", "distribute":
 		if several < 2 {
 			return places{cpus: allowed}, use, nil
 		}
@@ -51,7 +53,7 @@ func placesFor(mode string, nodes []mem.Node, allowed []int, threads, quota int)
 			p.nodes = append(p.nodes, n.ID)
 		}
 		return p, use, nil
-	case "bind":
+	case "bind", "isolate":
 		if several < 2 {
 			return places{cpus: allowed}, use, nil
 		}

@@ -34,7 +34,7 @@ func modelFlags() []cli.Flag {
 		&cli.StringFlag{Name: "backend", Value: "auto", Usage: "I/O path: auto, ring, pread, null (reads nothing: for measuring)", Sources: env("backend")},
 		&cli.StringFlag{Name: "kernels", Usage: "kernel set: scalar, avx2, avxvnni, avx512, neon (default: the best)", Sources: env("kernels")},
 		pluginFlag(),
-		&cli.StringFlag{Name: "numa", Usage: "on machines with several memory nodes: interleave (default), bind or off", Sources: env("numa", "LLAMA_ARG_NUMA")},
+		&cli.StringFlag{Name: "numa", Usage: "on machines with several memory nodes: interleave (default), bind or off (or llama.cpp's words for them: distribute, isolate, numactl)", Sources: env("numa", "LLAMA_ARG_NUMA")},
 		&cli.StringFlag{Name: "evict-policy", Usage: "which expert makes room: " + strings.Join(pager.Policies(), ", ") + " (default: " + pager.DefaultPolicy + ")", Sources: env("evict-policy", "SDQ_EVICT_POLICY")},
 		&cli.IntFlag{Name: "evict-stale-tokens", DefaultText: strconv.Itoa(pager.DefaultStaleTokens), Usage: "least_stale: tokens an expert must have rested", Sources: env("evict-stale-tokens", "SDQ_EVICT_STALE_TOKENS")},
 		&cli.StringFlag{Name: "prefetch", Value: "auto", Usage: "experts read before they are asked for, `MODE`: auto (where it pays), on, off, router, history, hybrid, or oracle=FILE (a trace of the same run)", Sources: env("prefetch")},
