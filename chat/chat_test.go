@@ -188,18 +188,23 @@ func TestValues(t *testing.T) {
 }
 
 // Text that is no JSON object reaches the template as it is.
-// JSON of a request that is nested too deep is refused: written with indentation it would take the square of its depth.
-func TestDeepJSON(t *testing.T) {
-	k := compile(t, "{{ x | tojson(indent=4) }}")
+// JSON of a request that would take many times its size is refused.
+func TestLargeJSON(t *testing.T) {
+	k := compile(t, "{{ x | tojson(indent=4) }}{{ tools | length }}")
+	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	wide := func(n int) string { return "[" + strings.Repeat("{},", n-2) + "1]" } // n values with the array
 	for _, c := range []struct {
-		levels int
-		ok     bool
-	}{{depthLimit, true}, {depthLimit + 1, false}, {9000, false}} {
-		deep := json.RawMessage(strings.Repeat("[", c.levels) + strings.Repeat("]", c.levels))
-		_, err := k.Render(Input{Kwargs: map[string]any{"x": deep}})
+		x  string
+		ok bool
+	}{{deep(depthLimit), true}, {deep(depthLimit + 1), false}, {deep(9000), false}, {wide(valueLimit), true}, {wide(valueLimit + 1), false}} {
+		_, err := k.Render(Input{Kwargs: map[string]any{"x": json.RawMessage(c.x)}})
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrTemplate) {
-			t.Errorf("%d levels: %v", c.levels, err)
+			t.Errorf("%.10s, %d bytes: %v", c.x, len(c.x), err)
 		}
+	}
+	half := json.RawMessage(wide(valueLimit/2 + 1))
+	if _, err := k.Render(Input{Tools: []json.RawMessage{half, half}, Kwargs: map[string]any{"x": 1}}); !errors.Is(err, ErrTemplate) {
+		t.Errorf("in two parts: %v", err)
 	}
 }
 

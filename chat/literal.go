@@ -89,6 +89,7 @@ type hider struct {
 	control *controls
 	hidden  func(occurrence int) bool // nil: none
 	count   int                       // occurrences seen
+	values  int                       // JSON values read
 
 	texts   map[string]rune
 	back    map[rune]string

@@ -119,11 +119,18 @@ func parse(raw []byte, h *hider) (jinja.Value, error) {
 	return v, err
 }
 
-// depthLimit is how deep objects and arrays of a request may be nested: written with indentation, they take the square of it.
-const depthLimit = 200
+// Limits of the JSON of a request. Written with indentation it takes the square of its depth, and a value of two bytes takes
+// a hundred in a template.
+const (
+	depthLimit = 200
+	valueLimit = 1 << 17
+)
 
 // decode reads one value with so many levels below it at most.
 func decode(d *json.Decoder, h *hider, levels int) (jinja.Value, error) {
+	if h.values++; h.values > valueLimit {
+		return jinja.Value{}, fmt.Errorf("more than %d JSON values", valueLimit)
+	}
 	token, err := d.Token()
 	if err != nil {
 		return jinja.Value{}, err

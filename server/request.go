@@ -7,8 +7,12 @@ import (
 	"github.com/epq-uring/epq-uring/engine"
 )
 
-// Limits on what one request may ask for; generous beside what clients send.
+// Limits on what one request may ask for; generous beside what clients send. A few bytes of a body become a kilobyte of what a
+// template sees, so the largest body alone does not bound memory.
 const (
+	maxMessages    = 1 << 14 // and calls of tools in them
+	maxTools       = 1 << 12
+	maxKwargs      = 1 << 10 // variables for the template
 	maxStops       = 64
 	maxStopBytes   = 16 << 10 // of all stop strings together
 	maxTopLogprobs = 20       // as OpenAI

@@ -37,8 +37,7 @@ func parseChat(body []byte, defaults engine.Request) (*chatRequest, error) {
 		case "response_format":
 			err = responseFormat(v)
 		case "chat_template_kwargs":
-			err = v.members(func(string, value) error { return nil })
-			r.Kwargs = v.raw
+			r.Kwargs, err = kwargs(v)
 		case "reasoning_effort":
 			effort, err = v.text()
 		case "add_generation_prompt":
@@ -83,10 +82,26 @@ func withEffort(kwargs json.RawMessage, effort string) (json.RawMessage, error) 
 	return json.Marshal(vars)
 }
 
+// kwargs checks the shape and keeps the text.
+func kwargs(v value) (json.RawMessage, error) {
+	n := 0
+	err := v.each(func(string, value) error {
+		if n++; n > maxKwargs {
+			return badRequest(v.path, "%s has more than %d members", v.path, maxKwargs)
+		}
+		return nil
+	})
+	return v.raw, err
+}
+
 func messages(v value) ([]chat.Message, error) {
 	var list []chat.Message
+	n := 0
 	err := v.items(func(_ int, item value) error {
 		m, err := message(item)
+		if n += 1 + len(m.ToolCalls); err == nil && n > maxMessages {
+			err = badRequest(v.path, "%s holds more than %d messages and calls of tools", v.path, maxMessages)
+		}
 		list = append(list, m)
 		return err
 	})
@@ -205,6 +220,9 @@ func toolCalls(v value) ([]chat.ToolCall, error) {
 		if err == nil && c.Name == "" {
 			err = badRequest(item.path+".function.name", "%s.function.name is missing", item.path)
 		}
+		if err == nil && len(list) == maxMessages {
+			err = badRequest(v.path, "%s holds more than %d calls", v.path, maxMessages)
+		}
 		list = append(list, c)
 		return err
 	})
@@ -239,6 +257,9 @@ func tools(v value) (json.RawMessage, error) {
 			}
 			return err
 		})
+		if err == nil && n > maxTools {
+			err = badRequest(v.path, "%s holds more than %d tools", v.path, maxTools)
+		}
 		if err == nil && kind != "function" {
 			err = badRequest(item.path+".type", "%s.type is %q, only function is supported", item.path, shorten([]byte(kind)))
 		}

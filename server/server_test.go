@@ -296,6 +296,10 @@ func TestWrongFields(t *testing.T) {
 		`"logit_bias":{"50":1}`: "logit_bias", `"logit_bias":{"1":"a"}`: "logit_bias.1", `"logprobs":3`: "logprobs", `"top_logprobs":21`: "top_logprobs", `"tool_choice":"required"`: "tool_choice",
 		`"response_format":{"type":"json_object"}`: "response_format.type", `"tools":{}`: "tools", `"tools":[{"type":"custom"}]`: "tools[0].type",
 		`"chat_template_kwargs":[]`: "chat_template_kwargs", `"stop":"` + strings.Repeat("a", maxStopBytes+1) + `"`: "stop", `"stop":[` + strings.Repeat(`"a",`, maxStops) + `"a"]`: "stop",
+		`"messages":[` + strings.Repeat(`{"role":"user","content":""},`, maxMessages) + `{"role":"user","content":""}]`:                                 "messages",
+		`"messages":[{"role":"assistant","tool_calls":[` + strings.Repeat(`{"function":{"name":"f"}},`, maxMessages) + `{"function":{"name":"f"}}]}]`:   "messages[0].tool_calls",
+		`"messages":[{"role":"assistant","tool_calls":[` + strings.Repeat(`{"function":{"name":"f"}},`, maxMessages-1) + `{"function":{"name":"f"}}]}]`: "messages",
+		`"tools":[` + strings.Repeat(`{},`, maxTools) + `{}]`:                                                                                           "tools", `"chat_template_kwargs":{` + strings.Repeat(`"a":null,`, maxKwargs) + `"b":1}`: "chat_template_kwargs",
 		`"messages":[{"role":"user","content":[{"type":"text"}]}]`: "messages[0].content[0].text", `"messages":[{"role":"user","content":"a"},{"content":"a"}]`: "messages[1].role",
 		`"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url"}]}]`: "messages[0].content[1].type", `"messages":[7]`: "messages[0]",
 		`"messages":[{"role":"assistant","tool_calls":[{"id":"a"}]}]`: "messages[0].tool_calls[0].function.name", `"messages":[{"role":"assistant","tool_calls":[]}]`: "messages[0].content",
@@ -305,7 +309,7 @@ func TestWrongFields(t *testing.T) {
 			body = "{" + more + "}"
 		}
 		if e := r.post(chatPath, body).fault(t, 400); e["param"] != param {
-			t.Errorf("%s: param %v, want %v: %v", more, e["param"], param, e["message"])
+			t.Errorf("%.100s: param %v, want %v: %v", more, e["param"], param, e["message"])
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -158,8 +157,13 @@ func (s serverEngine) EncodeChat(v server.Chat) (server.Prompt, error) {
 	if err := decode(v.Tools, &in.Tools); err != nil {
 		return server.Prompt{}, fmt.Errorf("%w: tools: %w", server.ErrMessages, err)
 	}
-	if err := decode(v.Kwargs, &in.Kwargs); err != nil {
+	var kwargs map[string]json.RawMessage
+	if err := decode(v.Kwargs, &kwargs); err != nil {
 		return server.Prompt{}, fmt.Errorf("%w: chat_template_kwargs: %w", server.ErrMessages, err)
+	}
+	in.Kwargs = make(map[string]any, len(kwargs))
+	for name, raw := range kwargs {
+		in.Kwargs[name] = raw
 	}
 	ids, text, err := s.Engine.EncodeChat(in)
 	if errors.Is(err, chat.ErrTemplate) {
@@ -172,7 +176,5 @@ func decode(raw json.RawMessage, to any) error {
 	if len(raw) == 0 {
 		return nil
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	return d.Decode(to)
+	return json.Unmarshal(raw, to)
 }
