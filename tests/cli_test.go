@@ -319,6 +319,7 @@ func TestRunInputs(t *testing.T) {
 		"file":         {call{"", greedy}, []string{"-f", file}, want},
 		"stdin":        {call{question, greedy}, nil, want},
 		"model":        {call{"", greedy}, []string{demoModel, question}, want},
+		"other words":  {call{"", greedy}, []string{"-no-cnv", "--ignore-eos", "-n", "6", "The capital of France"}, " is Paris. The capital\n"},
 		"environment":  {call{"", append(greedy, "LLAMA_ARG_N_PREDICT=3", "EPQ_IGNORE_EOS=off")}, []string{question}, "The capital of\n"},
 		"flag beats":   {call{"", append(greedy, "EPQ_PREDICT=3")}, []string{"-n", "-1", question}, want},
 		"typed beats":  {call{"", append(greedy, "EPQ_PROMPT=Hi", "EPQ_MODEL=none.gguf")}, []string{demoModel, question}, want},

@@ -146,8 +146,11 @@ func TestChatInterrupted(t *testing.T) {
 		s.keys.Write([]byte{3})
 		s.until(">>> ")
 	}
-	for range 3 {
-		s.keys.Write([]byte{3}) // nothing is said
+	for range 3 { // nothing is said
+		s.keys.Write([]byte{3})
+		if got := s.until(">>> "); !strings.Contains(got, "/bye or Ctrl-D leaves") {
+			t.Errorf("Ctrl-C: %q", got)
+		}
 	}
 	if got := s.say("/show"); !strings.Contains(got, "budget") {
 		t.Errorf("/show: %q", got)

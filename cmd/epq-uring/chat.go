@@ -34,7 +34,7 @@ const chatHelp = `/set system TEXT           set the system message
                            frequency_penalty, seed, num_predict
 /show                      how the model was loaded, and the last answer's statistics
 /clear                     forget the conversation
-/bye                       leave (also Ctrl-D); Ctrl-C stops an answer
+/bye                       leave (also /exit, Ctrl-D); Ctrl-C stops an answer
 `
 
 // chatLoop reads questions from the terminal until /bye or SIGTERM.
@@ -44,10 +44,9 @@ func chatLoop(ctx context.Context, c *cli.Command, o engine.Options) (err error)
 		return err
 	}
 	defer closing(e, &err)
-	// Between answers Ctrl-C does nothing, however often.
-	ignored := make(chan os.Signal, 1)
-	signal.Notify(ignored, os.Interrupt)
-	defer signal.Stop(ignored)
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
+	defer signal.Stop(interrupted)
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM)
 	defer signal.Stop(ended) // a second one, while the engine closes, ends at once
@@ -55,10 +54,17 @@ func chatLoop(ctx context.Context, c *cli.Command, o engine.Options) (err error)
 	out := c.Root().Writer
 	lines, failed := typedLines(c.Root().Reader)
 	for {
+		select {
+		case <-interrupted: // it ended the answer
+		default:
+		}
 		fmt.Fprint(out, ">>> ")
 		var line string
 		var more bool
 		select {
+		case <-interrupted: // between answers it ends nothing, however often
+			fmt.Fprintln(out, "\n/bye or Ctrl-D leaves")
+			continue
 		case <-ended:
 			fmt.Fprintln(out)
 			return context.Canceled
@@ -70,7 +76,7 @@ func chatLoop(ctx context.Context, c *cli.Command, o engine.Options) (err error)
 		}
 		switch line = strings.TrimSpace(line); {
 		case line == "":
-		case line == "/bye":
+		case line == "/bye", line == "/exit":
 			return nil
 		case strings.HasPrefix(line, "/"):
 			fmt.Fprint(out, v.command(line))
