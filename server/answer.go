@@ -112,7 +112,7 @@ func (s *Server) readTask(w http.ResponseWriter, q *http.Request, e Engine, read
 func (s *Server) answer(w http.ResponseWriter, q *http.Request, e Engine, t *task) {
 	g, split, f := &t.generation, t.split, t.format
 	if n := e.Context(); len(g.Tokens) >= n {
-		writeError(w, contextError(&engine.ContextError{PromptTokens: len(g.Tokens), Context: n}))
+		writeError(w, s.fault(q, &engine.ContextError{PromptTokens: len(g.Tokens), Context: n}))
 		return
 	}
 	if err := g.Sampling.Validate(e.Vocab()); err != nil {
@@ -143,9 +143,15 @@ func (s *Server) answer(w http.ResponseWriter, q *http.Request, e Engine, t *tas
 	}
 }
 
+// promptField is where the routes that generate have what must fit the context.
+var promptField = map[string]string{chatRoute: "messages", completionRoute: "prompt"}
+
 // fault is what the client is told; faults of the server's own are logged too.
 func (s *Server) fault(q *http.Request, err error) *apiError {
 	e := asAPIError(err)
+	if e.Type == typeContext {
+		e.at(promptField[q.URL.Path])
+	}
 	if e.status == http.StatusInternalServerError {
 		s.opt.Log.Error().Str("path", q.URL.Path).Err(err).Msg("request failed")
 	}

@@ -72,7 +72,7 @@ func contextError(c *engine.ContextError) *apiError {
 	if c.AtLeast {
 		has = "has at least"
 	}
-	e := badRequest("messages", "the prompt %s %d tokens and leaves no room in the context of %d: shorten it or start the server with a larger -c", has, c.PromptTokens, c.Context)
+	e := badRequest("", "the prompt %s %d tokens and leaves no room in the context of %d: shorten it or start the server with a larger -c", has, c.PromptTokens, c.Context)
 	e.Type, e.PromptTokens, e.Context = typeContext, c.PromptTokens, c.Context
 	return e.coded("context_length_exceeded")
 }

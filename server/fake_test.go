@@ -182,8 +182,8 @@ func start(t *testing.T, e Engine, opt Options) *running {
 }
 
 const (
-	chatPath       = "/v1/chat/completions"
-	completionPath = "/v1/completions"
+	chatPath       = chatRoute
+	completionPath = completionRoute
 )
 
 // do sends a request; the caller closes the answer's body.

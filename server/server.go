@@ -151,11 +151,17 @@ type route struct {
 	fn           func(http.ResponseWriter, *http.Request, Engine)
 }
 
+// The routes that generate.
+const (
+	chatRoute       = "/v1/chat/completions"
+	completionRoute = "/v1/completions"
+)
+
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range []route{
-		{"/v1/chat/completions", "POST", false, s.generate(s.readChat)},
-		{"/v1/completions", "POST", false, s.generate(s.readCompletion)},
+		{chatRoute, "POST", false, s.generate(s.readChat)},
+		{completionRoute, "POST", false, s.generate(s.readCompletion)},
 		{"/v1/models", "GET", false, s.models},
 		{"/v1/models/{id...}", "GET", false, s.model},
 		{"/health", "GET", true, s.health},

@@ -216,6 +216,18 @@ func TestEngineRefuses(t *testing.T) {
 			t.Errorf("%v: %+v", c.err, a)
 		}
 	}
+	// What does not fit is the field that the route has.
+	refusal.Store(func() error { return &engine.ContextError{PromptTokens: 9, Context: 8} })
+	long := strings.Repeat("0,", f.context) + "0"
+	for body, param := range map[string]string{`{"prompt":"a"}`: "prompt", `{"prompt":[` + long + `]}`: "prompt", say("hi", ""): "messages"} {
+		path := completionPath
+		if param == "messages" {
+			path = chatPath
+		}
+		if e := r.post(path, body).fault(t, 400); e["param"] != param || e["type"] != typeContext {
+			t.Errorf("%.40s: %v", body, e)
+		}
+	}
 }
 
 // TestShutdown: a running stream and one that waits finish, new work is refused, an unused
