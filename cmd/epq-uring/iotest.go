@@ -211,6 +211,7 @@ func phases(c *cli.Command) (progress iotest.Progress, done func()) {
 					b.done()
 				}
 				b = newBar(c, phase)
+				b.bytes = phase == "writing" // in the others steps and times are counted
 			}
 			b.set(done, total)
 		}, func() {

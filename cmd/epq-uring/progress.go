@@ -1,24 +1,28 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/urfave/cli/v3"
 	"golang.org/x/term"
 )
 
-// bar shows progress in bytes on a terminal; elsewhere it is silent.
+// bar shows progress on a terminal; elsewhere it is silent.
 type bar struct {
-	mu   sync.Mutex
-	what string
-	on   bool
-	p    *progressbar.ProgressBar
+	mu    sync.Mutex
+	what  string
+	on    bool
+	bytes bool // that is what is counted; else only the share is shown
+	p     *progressbar.ProgressBar
 }
 
+// newBar is a bar of bytes.
 func newBar(c *cli.Command, what string) *bar {
-	return &bar{what: what, on: onTerminal(c)}
+	return &bar{what: what, on: onTerminal(c), bytes: true}
 }
 
 // onTerminal tells whether somebody looks at stderr.
@@ -34,16 +38,26 @@ func (b *bar) set(done, total int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.p == nil {
-		b.p = progressbar.DefaultBytes(total, b.what)
+		b.p = b.start(total)
 	}
 	_ = b.p.Set64(done) // a terminal that cannot be written to is no reason to stop
 }
 
+func (b *bar) start(total int64) *progressbar.ProgressBar {
+	if b.bytes {
+		return progressbar.DefaultBytes(total, b.what)
+	}
+	return progressbar.NewOptions64(total, progressbar.OptionSetDescription(b.what), progressbar.OptionSetWriter(os.Stderr), progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionSetWidth(10), progressbar.OptionFullWidth(), progressbar.OptionSetRenderBlankState(true),
+		progressbar.OptionOnCompletion(func() { fmt.Fprintln(os.Stderr) }))
+}
+
+// done ends the bar where it stands: what was interrupted is not shown as done.
 func (b *bar) done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.p != nil {
-		_ = b.p.Finish()
+	if b.p != nil && !b.p.IsFinished() {
+		_ = b.p.Exit()
 	}
 }
 
