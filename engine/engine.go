@@ -31,6 +31,8 @@ type Engine struct {
 	chat *chat.Template
 	lost []uring.Loss
 
+	chatErr error // why the template cannot be used
+
 	model    *model.Model
 	set      *kernels.Set
 	files    *uring.Files
@@ -51,7 +53,7 @@ type Engine struct {
 	recorder Recorder // nil: none
 	sums     *sums    // nil: reads are not verified
 	warmNote string   // for FirstLine
-	notice   string   // of a set of kernels that is not used; "": none
+	notices  []string // of a set of kernels or a template that is not used
 	loop     *loop
 }
 
@@ -133,8 +135,14 @@ func (e *Engine) readText() error {
 	if ends := e.tok.EndTokens(); len(ends) > 0 {
 		o.EOS, _ = e.tok.Text(ends[0])
 	}
-	e.chat, err = chat.New(source, o)
-	return err
+	if e.chat, err = chat.New(source, o); err != nil {
+		e.chatErr = fmt.Errorf("%w; raw text can be continued: run --no-chat, or /v1/completions", err)
+		e.notices = append(e.notices, e.chatErr.Error())
+	}
+	if e.opt.Chat {
+		return e.chatErr
+	}
+	return nil
 }
 
 func (e *Engine) openFiles() error {
@@ -198,7 +206,7 @@ func (e *Engine) testKernels() error {
 		return err
 	}
 	if e.set = set; wrong != nil {
-		e.notice = fmt.Sprintf("%v; %s is used in its place", wrong, set.Name)
+		e.notices = append(e.notices, fmt.Sprintf("%v; %s is used in its place", wrong, set.Name))
 	}
 	return nil
 }
@@ -372,14 +380,9 @@ func (e *Engine) notes() string {
 	return s + e.warmNote
 }
 
-// Warnings are what is odd about the model's file, and a set of kernels that this CPU computes wrongly with, with what follows
-// from it, a line each.
-func (e *Engine) Warnings() []string {
-	if e.notice == "" {
-		return e.cfg.Warnings
-	}
-	return append(slices.Clone(e.cfg.Warnings), e.notice)
-}
+// Warnings are what is odd about the model's file, or wrong with its template or with a set of kernels on this CPU, with what
+// follows from it, a line each.
+func (e *Engine) Warnings() []string { return slices.Concat(e.cfg.Warnings, e.notices) }
 
 // LostLine names what the machine refused, why, and how to get it back; "" if nothing.
 func (e *Engine) LostLine() string {

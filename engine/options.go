@@ -50,6 +50,7 @@ type Options struct {
 	RequestBytes int64
 	LogitRows    int  // rows of logits kept at a time; 0: one per sequence
 	NoTokenizer  bool // for files without a vocabulary: token ids only
+	Chat         bool // chats are asked for: a template that cannot be used is an error, else raw text can be continued
 
 	// WarmDir is a folder where the engine keeps, per model, which experts are hot, to read them first at the next start;
 	// "": nothing is kept or read ahead.

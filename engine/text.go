@@ -23,8 +23,12 @@ func (e *Engine) mayFit(bytes int) error {
 }
 
 // EncodeChat renders messages with the model's template; the text is for those who must know how the prompt ends.
-// Control tokens spelt inside messages stay text.
+// Control tokens spelt inside messages stay text. The error is a chat.ErrTemplate, or a chat.ErrSyntax where the model's
+// template cannot be used at all.
 func (e *Engine) EncodeChat(in chat.Input) (ids []int32, text string, err error) {
+	if e.chatErr != nil {
+		return nil, "", e.chatErr
+	}
 	bytes := 0
 	for _, m := range in.Messages {
 		if m.Role != "assistant" { // templates leave parts of earlier answers out

@@ -18,7 +18,8 @@ type Engine interface {
 	// cannot fit, here and below.
 	Encode(text string) ([]int32, error)
 	// EncodeChat renders messages with the model's template. Control tokens spelt in messages
-	// stay text. Errors are of kind ErrMessages or chat.ErrTemplate.
+	// stay text. Errors are of kind ErrMessages, chat.ErrTemplate or
+	// chat.ErrSyntax.
 	EncodeChat(c Chat) (Prompt, error)
 	// Token is the text of one token, perhaps a part of a character.
 	Token(id int32) string

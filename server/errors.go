@@ -89,7 +89,7 @@ func asAPIError(err error) *apiError {
 		return contextError(full)
 	case errors.As(err, &sampling):
 		return badRequest(sampling.Param, "%s %s", sampling.Param, sampling.Why)
-	case errors.Is(err, ErrMessages), errors.Is(err, chat.ErrTemplate):
+	case errors.Is(err, ErrMessages), errors.Is(err, chat.ErrTemplate), errors.Is(err, chat.ErrSyntax):
 		return badRequest("messages", "the messages cannot be rendered: %s", reason(err))
 	case errors.Is(err, engine.ErrBusy):
 		return unavailable("the queue is full, try again later")
@@ -102,7 +102,7 @@ func asAPIError(err error) *apiError {
 // reason is an error's text without the names of our packages, which mean nothing to a client.
 func reason(err error) string {
 	text := strings.TrimPrefix(err.Error(), ErrMessages.Error()+": ")
-	return strings.TrimPrefix(text, chat.ErrTemplate.Error()+": ")
+	return strings.TrimPrefix(strings.TrimPrefix(text, chat.ErrTemplate.Error()+": "), "chat: ")
 }
 
 type errorBody struct {

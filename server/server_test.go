@@ -326,6 +326,10 @@ func TestRefusedByTemplate(t *testing.T) {
 			t.Errorf("error %v", e)
 		}
 	}
+	f.refuse = fmt.Errorf("%w: line 1, column 6: unknown filter", chat.ErrSyntax)
+	if e := r.post(chatPath, say("hi", "")).fault(t, 400); e["message"] != "the messages cannot be rendered: template cannot be used: line 1, column 6: unknown filter" {
+		t.Errorf("error %v", e)
+	}
 }
 
 func TestLogprobs(t *testing.T) {

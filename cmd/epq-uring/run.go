@@ -74,7 +74,8 @@ func run(ctx context.Context, c *cli.Command) (err error) {
 		return err
 	}
 	warmStart(c, &o)
-	if !c.IsSet("prompt") && !c.IsSet("file") && len(args) == 0 && isTerminal(c.Root().Reader) {
+	o.Chat = !c.Bool("no-chat")
+	if !c.IsSet("prompt") && !c.IsSet("file") && len(args) == 0 && o.Chat && isTerminal(c.Root().Reader) {
 		return chatLoop(ctx, c, o)
 	}
 	text, err := readText(c, "prompt", "file", args)
