@@ -203,6 +203,7 @@ func TestRefusals(t *testing.T) {
 		{"kernels x.gguf", 2, "name a model with -m"},
 		{"simulate --trace x --ram 1G y", 2, `takes no argument "y"`},
 		{"version x", 2, `takes no argument "x"`},
+		{"run --no-chat --system x y", 2, "leave one of them out"},
 		{"run -p a b", 2, "use one of them"},
 		{"run -p a -f b", 2, "use one of them"},
 		{"run --ram-budget-mb -1 x", 2, "--ram-budget-mb is -1"},

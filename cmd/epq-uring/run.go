@@ -69,6 +69,9 @@ func run(ctx context.Context, c *cli.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	if c.Bool("no-chat") && typed(c, "system") {
+		return fmt.Errorf("--no-chat continues the text as it is, without a place for --system: leave one of them out: %w", errUsage)
+	}
 	choice := sampling(c)
 	if err := choice.Validate(math.MaxInt32); err != nil { // before a model is loaded
 		return err
