@@ -13,6 +13,7 @@ const (
 	maxMessages    = 1 << 14 // and calls of tools in them
 	maxTools       = 1 << 12
 	maxKwargs      = 1 << 10 // variables for the template
+	maxBias        = 1 << 18 // tokens with a bias: as many as the largest vocabularies have
 	maxStops       = 64
 	maxStopBytes   = 16 << 10 // of all stop strings together
 	maxTopLogprobs = 20       // as OpenAI
@@ -141,7 +142,9 @@ func logitBias(v value) (map[int32]float32, error) {
 		if err != nil {
 			return badRequest("logit_bias", "logit_bias has the key %q, must be a token id", shorten([]byte(key)))
 		}
-		bias[int32(id)], err = v.float()
+		if bias[int32(id)], err = v.float(); err == nil && len(bias) > maxBias {
+			err = badRequest("logit_bias", "logit_bias names more than %d tokens", maxBias)
+		}
 		return err
 	})
 	return bias, err

@@ -312,6 +312,13 @@ func TestWrongFields(t *testing.T) {
 			t.Errorf("%.100s: param %v, want %v: %v", more, e["param"], param, e["message"])
 		}
 	}
+	var bias strings.Builder
+	for id := range maxBias {
+		fmt.Fprintf(&bias, `"%d":0,`, id)
+	}
+	if e := r.post(chatPath, say("hi", `,"logit_bias":{`+bias.String()+`"-1":0}`)).fault(t, 400); e["message"] != fmt.Sprintf("logit_bias names more than %d tokens", maxBias) {
+		t.Errorf("many biases: %v", e)
+	}
 }
 
 func TestRefusedByTemplate(t *testing.T) {
