@@ -324,6 +324,10 @@ func TestSVG(t *testing.T) {
 			t.Errorf("%d points for %d cells", n, len(list))
 		}
 	}
+	var b bytes.Buffer
+	if err := WriteSVG(&b, []Cell{{Policy: "lru", RAM: 115 << 20}, {Policy: "lru", RAM: 4 << 30}}); err != nil || !strings.Contains(b.String(), ">115 MiB<") || !strings.Contains(b.String(), ">4.00 GiB<") {
+		t.Errorf("%v: %s", err, b.String())
+	}
 }
 
 // TestDefaultPolicy: on both shapes, from less than a token's experts to half of the model, no other policy hits half a

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/internal/chart"
 )
 
@@ -19,7 +20,7 @@ func WriteSVG(w io.Writer, cells []Cell) error {
 			l.Series = append(l.Series, chart.Series{Name: c.Policy})
 		}
 		s := &l.Series[i]
-		s.Points = append(s.Points, chart.Point{X: float64(c.RAM), Y: 100 * c.HitRate, Tick: fmt.Sprintf("%.1f GiB", float64(c.RAM)/(1<<30))})
+		s.Points = append(s.Points, chart.Point{X: float64(c.RAM), Y: 100 * c.HitRate, Tick: expert.FormatBytes(c.RAM)})
 	}
 	if _, err := io.WriteString(w, l.SVG()); err != nil {
 		return fmt.Errorf("sim: svg: %w", err)

@@ -74,7 +74,7 @@ func ioTest(ctx context.Context, c *cli.Command) error {
 	}
 	progress, done := phases(c)
 	r, err := iotest.Run(ctx, o, progress)
-	done()
+	done(err)
 	if r == nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func expertTest(ctx context.Context, c *cli.Command, json bool) error {
 	}
 	progress, done := phases(c)
 	r, err := iotest.RunExperts(ctx, opt, progress)
-	done()
+	done(err)
 	if err != nil {
 		return err
 	}
@@ -203,20 +203,20 @@ func showReport(c *cli.Command, r *iotest.Report, json bool) error {
 }
 
 // phases shows progress of phases that follow each other, on a terminal.
-func phases(c *cli.Command) (progress iotest.Progress, done func()) {
+func phases(c *cli.Command) (progress iotest.Progress, done func(error)) {
 	var b *bar
 	return func(phase string, done, total int64) {
 			if b == nil || b.what != phase {
 				if b != nil {
-					b.done()
+					b.done(nil)
 				}
 				b = newBar(c, phase)
 				b.bytes = phase == "writing" // in the others steps and times are counted
 			}
 			b.set(done, total)
-		}, func() {
+		}, func(err error) {
 			if b != nil {
-				b.done()
+				b.done(err)
 			}
 		}
 }

@@ -52,12 +52,16 @@ func (b *bar) start(total int64) *progressbar.ProgressBar {
 		progressbar.OptionOnCompletion(func() { fmt.Fprintln(os.Stderr) }))
 }
 
-// done ends the bar where it stands: what was interrupted is not shown as done.
-func (b *bar) done() {
+// done fills the bar, or leaves it where it stands: what failed or was interrupted is not shown as done.
+func (b *bar) done(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.p != nil && !b.p.IsFinished() {
+	switch {
+	case b.p == nil || b.p.IsFinished():
+	case err != nil:
 		_ = b.p.Exit()
+	default:
+		_ = b.p.Finish()
 	}
 }
 

@@ -44,7 +44,7 @@ func synthCommand() *cli.Command {
 				o.Skew = &skew
 			}
 			r, err := synth.Write(ctx, c.Args().First(), c.String("output"), o)
-			bar.done()
+			bar.done(err)
 			if err != nil {
 				return err
 			}

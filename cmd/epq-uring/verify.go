@@ -43,7 +43,7 @@ func verify(ctx context.Context, c *cli.Command) error {
 	bar := newBar(c, "verifying")
 	o.Progress = bar.set
 	r, err := engine.Verify(ctx, o)
-	bar.done()
+	bar.done(err)
 	if err != nil {
 		return err
 	}
