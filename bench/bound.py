@@ -3,9 +3,10 @@
 
     bench/bound.py -m MODEL.gguf [--memory 8GiB] [--all 21GiB] [--rounds 3] [-n 64] [--bin bin/epq-uring] [--prefetch auto,off]
 
-Every round measures, one after the other: decoding with everything in RAM (the answer given once before, so that nothing is read), the
-disk with the pager's own reads of whole experts (iotest --rw expert), and decoding within the budget, in a memory cgroup and under
-RLIMIT_DATA.  The bound is the lower of the speed in RAM and of the disk's bandwidth divided by the bytes that the token took from it.
+Every round measures, one after the other: decoding with everything in RAM, the disk with the pager's own reads of whole experts (iotest
+--rw expert), and decoding within the budget, in a memory cgroup and under RLIMIT_DATA.  Every process answers once before what is
+counted: in RAM nothing is read then, and memory that was just mapped is slow on some machines.  The bound is the lower of the speed in
+RAM and of the disk's bandwidth divided by the bytes that the token took from it.
 """
 import argparse
 import json
@@ -28,7 +29,7 @@ def result(cmd):
 def cells(o, tmp, *args):
     """The cells of one bench."""
     file = os.path.join(tmp, "bench.json")
-    result([o.bin, "bench", "-m", o.model, "-p", "64", "-n", str(o.n), "-r", "1", "--draft-ngram", "off", "--mtp", "off", "--json", file, *args])
+    result([o.bin, "bench", "-m", o.model, "-p", "64", "-n", str(o.n), "-r", "1", "--warm", "--draft-ngram", "off", "--mtp", "off", "--json", file, *args])
     with open(file) as f:
         return json.load(f)["cells"]
 
@@ -48,7 +49,7 @@ def main():
     shares = {}
     with tempfile.TemporaryDirectory() as tmp:
         for i in range(o.rounds):
-            ram = cells(o, tmp, "--ram", o.all, "--warm", "--prefetch", "off")[0]["decode_tok_s"]
+            ram = cells(o, tmp, "--ram", o.all, "--prefetch", "off")[0]["decode_tok_s"]
             disk = json.loads(result([o.bin, "iotest", "--rw", "expert", "-m", o.model, "--ram", o.memory, "--json"]))["expert"]["bw_bytes"]
             for cap in ("cgroup", "rlimit"):
                 for c in cells(o, tmp, "--ram", o.memory, "--cap", cap, "--prefetch", o.prefetch):

@@ -10,7 +10,8 @@ import (
 // neighbour in pairs of short windows, in the order A B B A, so that what drifts falls on both. What it compares is the
 // whole time a token takes, because reads in the background slow computing down: less waiting alone is no gain. Tokens that
 // happen to need more experts from the disk count no more than others: both windows' waiting is that for as many. A depth wins
-// when the interval of the mean difference lies on its side of 0; at the end of a trial that shows nothing the smaller one stays.
+// when the interval of the mean difference lies on its side of 0; at the end of a trial that shows nothing the smaller one
+// stays, and a larger one that is not ahead soon is not tried to the end: where guessing costs, trials cost as well.
 type Governor struct {
 	most    int
 	depth   int // in force between trials
@@ -58,6 +59,7 @@ const (
 	windowTokens = 3
 	minPairs     = 6
 	maxPairs     = 40
+	soonPairs    = 3   // after which a larger depth must be ahead
 	interval     = 2.6 // standard errors
 	restTokens   = 96
 	restLongest  = 1536
@@ -67,12 +69,12 @@ const (
 	boundTokens  = 4 // before reading is compared with guessing
 )
 
-// firstTokens go by before the first trial: the calibration must know something.
-const firstTokens = 16
+// firstTokens go by before the first trial: those after a prompt find an arena that it has filled.
+const firstTokens = 8
 
-// NewGovernor begins one layer ahead.
+// NewGovernor begins with no guesses: a short answer shall not pay for finding out that they do not.
 func NewGovernor(most int) *Governor {
-	return &Governor{most: most, depth: 1, other: 1, pause: restTokens, rest: firstTokens}
+	return &Governor{most: most, pause: restTokens, rest: firstTokens}
 }
 
 // Depth is how many layers to look ahead for the next token.
@@ -186,13 +188,16 @@ func (g *Governor) pair() {
 	needed := float64(a.needed+b.needed) / 2
 	x, y := a.time(needed), b.time(needed)
 	g.pairs.add((x - y) / ((x + y) / 2)) // positive: the other is faster
-	if g.pairs.n < minPairs {
+	soon := g.pairs.n >= soonPairs && g.other > g.depth && g.pairs.mean <= 0
+	if g.pairs.n < minPairs && !soon {
 		return
 	}
 	mean, reach := g.pairs.mean, interval*g.pairs.standardError()
 	said := fmt.Sprintf("depth %d against %d: %+.1f %% time per token, within %.1f, %d pairs of windows",
 		g.other, g.depth, -100*mean, 100*reach, g.pairs.n)
 	switch {
+	case soon:
+		g.end(false, said)
 	case mean > reach:
 		g.end(true, said)
 	case mean < -reach:

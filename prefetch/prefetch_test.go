@@ -233,3 +233,40 @@ func TestQuiet(t *testing.T) {
 		}
 	}
 }
+
+// Of a batch's next layer only what is nearly certain is read: what two of a few tokens name, or one that stands for many.
+func TestUnion(t *testing.T) {
+	const used, width = 2, 1
+	cat := testCatalog(t, 2, 8, used)
+	score := func(_ int, hidden []float32, scores [][]float32) { // names the expert of that number, and expert 7
+		clear(scores[0])
+		scores[0][7], scores[0][int(hidden[0])] = 1, 2
+	}
+	p, err := New(cat, Options{Mode: On, Score: score, Arena: holds{{Layer: 1, Expert: 3}: true}, History: make([]uint32, HistoryWords(cat))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name   string
+		hidden []float32
+		want   []int32
+	}{
+		{"each of four tokens names another one", []float32{0, 1, 2, 4}, []int32{7}},
+		{"two name the same", []float32{1, 1, 2, 4}, []int32{7, 1}},
+		{"what is in memory is not read", []float32{3, 3, 3, 3}, []int32{7}},
+		{"one asked stands for two", append([]float32{5, 5, 6, 6}, slices.Repeat([]float32{5}, 2*unionSample-4)...), []int32{7, 5, 6}},
+		{"nothing lies behind the last layer", nil, nil},
+	} {
+		layer := 0
+		if tc.hidden == nil {
+			layer, tc.hidden = 1, []float32{1}
+		}
+		var got []int32
+		for _, g := range p.Union(layer, tc.hidden, width) {
+			got = append(got, g.Key.Expert)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}

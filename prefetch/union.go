@@ -16,6 +16,9 @@ const (
 	unionMost = 64
 	// namedChance is how often a token uses what the next layer's router named for it a layer before (docs/prefetch.md).
 	namedChance = 0.75
+	// unionChance is how probable an expert must be to be read ahead for a batch: with a disk that is never idle, which a
+	// prompt's mostly is, a read for nothing delays all others, and one that is begun early gains nothing.
+	unionChance = 0.9
 )
 
 // union is the scratch of Union.
@@ -35,8 +38,8 @@ func newUnion(experts, used int) union {
 
 // Union guesses what a batch of tokens will use of the layer after layer (-1: their embeddings are all there is), the most
 // probable first, and leaves out what need not be read. hidden holds the tokens' states, width numbers each. The next
-// layer's router is asked for some of the tokens; a batch uses what any of its tokens does, so what two of them name is
-// nearly certain. What it returns is valid until the next call; without a function that scores experts it is empty.
+// layer's router is asked for some of the tokens, each of which stands for its share of the batch: a batch uses what any of its
+// tokens does. What it returns is valid until the next call; without a function that scores experts it is empty.
 func (p *Prefetcher) Union(layer int, hidden []float32, width int) []expert.Guess {
 	target := layer + 1
 	if p.opt.Score == nil || target >= len(p.cat.Layers) {
@@ -64,7 +67,10 @@ func (p *Prefetcher) Union(layer int, hidden []float32, width int) []expert.Gues
 	slices.SortStableFunc(u.order, func(a, b int32) int { return int(u.count[b] - u.count[a]) })
 	u.out = u.out[:0]
 	for _, e := range u.order[:min(len(u.order), unionMost)] {
-		chance := 1 - math.Pow(1-namedChance, float64(u.count[e]))
+		chance := 1 - math.Pow(1-namedChance, float64(u.count[e])*float64(tokens)/float64(sample))
+		if chance < unionChance {
+			break
+		}
 		u.out = append(u.out, expert.Guess{Key: expert.Key{Layer: int32(target), Expert: e}, P: float32(chance)})
 	}
 	p.stats.Time += p.opt.Now().Sub(from)
