@@ -16,7 +16,7 @@ const module = "github.com/epq-uring/epq-uring/"
 
 // layers says how high each package stands. A package imports only packages of lower layers.
 var layers = map[string]int{
-	"internal/mem": 0, "internal/invariants": 0, "internal/chart": 0,
+	"internal/mem": 0, "internal/invariants": 0, "internal/chart": 0, "internal/seccomp": 0,
 	"gguf": 1, "uring": 1, "uring/fake": 1, "uring/uringtest": 1, "ggml_cgo": 1,
 	"expert": 2, "kernels": 2, "tokenizer": 2, "chat": 2,
 	"model": 3, "pager": 3, "prefetch": 3,

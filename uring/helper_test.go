@@ -9,10 +9,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/epq-uring/epq-uring/internal/seccomp"
 )
 
 // TestMain runs the tests, or when told so by the environment a part of one in a process of its own, where a limit or a
@@ -132,30 +133,7 @@ func limitMemlock() error {
 	return syscall.Setuid(65534) // takes the capabilities along
 }
 
-// forbid returns a function that lets a system call fail with an errno from then on, in this whole process (seccomp(2)).
+// forbid is seccomp.Forbid for later.
 func forbid(call int, errno unix.Errno) func() error {
-	return func() error {
-		const number, arch = 0, 4 // offsets in struct seccomp_data
-		self := uint32(unix.AUDIT_ARCH_X86_64)
-		if runtime.GOARCH == "arm64" {
-			self = unix.AUDIT_ARCH_AARCH64
-		}
-		code := []unix.SockFilter{
-			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: arch},
-			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: self, Jf: 2},
-			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: number},
-			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(call), Jt: 1},
-			{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
-			{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
-		}
-		prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			return err
-		}
-		_, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
-		if e != 0 {
-			return fmt.Errorf("seccomp: %w", e)
-		}
-		return nil
-	}
+	return func() error { return seccomp.Forbid(call, errno) }
 }

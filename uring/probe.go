@@ -81,7 +81,7 @@ func refuse(err error) *refusal {
 	if sysctl != "" {
 		err = fmt.Errorf("%w, kernel.io_uring_disabled is %s", err, sysctl)
 	}
-	filtered := seccomp()
+	filtered := hasFilter()
 	if filtered {
 		err = fmt.Errorf("%w, a seccomp filter is on", err)
 	}
@@ -143,8 +143,8 @@ func hasLockCapability() bool {
 	return err == nil && caps>>unix.CAP_IPC_LOCK&1 == 1
 }
 
-// seccomp says whether a filter watches this process's system calls.
-func seccomp() bool { return statusField("Seccomp:") == "2" }
+// hasFilter says whether a seccomp filter watches this process's system calls.
+func hasFilter() bool { return statusField("Seccomp:") == "2" }
 
 // statusField reads one field of /proc/self/status.
 func statusField(name string) string {

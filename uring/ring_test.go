@@ -141,6 +141,63 @@ func TestPieces(t *testing.T) {
 	}
 }
 
+// repeated is so many bytes of addresses behind which the same piece of memory lies over and over, so that the size of a
+// region can be tried without having the memory.
+func repeated(t *testing.T, size, piece int) []byte {
+	t.Helper()
+	fd, err := unix.MemfdCreate("region", 0)
+	if err == nil {
+		err = unix.Ftruncate(fd, int64(piece))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	all, err := unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.MunmapPtr(all, uintptr(size)); err != nil {
+			t.Error(err)
+		}
+	})
+	for at := 0; at < size; at += piece {
+		if _, err := unix.MmapPtr(fd, 0, unsafe.Add(all, at), uintptr(min(piece, size-at)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return unsafe.Slice((*byte)(all), size)
+}
+
+// More than 3 GiB are registered as pieces that the kernel takes, and reads at every border of two are right.
+func TestBordersOfPieces(t *testing.T) {
+	const size, length = 3<<30 + 4096, 4 * sector
+	files, data := oneFile(t, length)
+	region := repeated(t, size, 4<<20)
+	d, r := ringOn(t, files, region, 4)
+	if !r.buffers {
+		t.Skip("not registered: " + memlock())
+	}
+	if n := pieces(region); n != 4 {
+		t.Errorf("%d pieces", n)
+	}
+	for border := 1 << 30; border < size; border += 1 << 30 {
+		for before := 0; before <= length; before += sector {
+			at := border - before
+			target := region[at : at+length]
+			if _, ok := r.piece(0, uintptr(addr(target)), length); ok != (before == 0 || before == length) {
+				t.Errorf("%d bytes before a border: in one piece %v", before, ok)
+			}
+			clear(target)
+			e := run(t, d, []Read{{RegionOffset: int64(at), Length: length, Need: length}})[0]
+			if e.Err != nil || !bytes.Equal(target, data) {
+				t.Errorf("%d bytes before the border at %d: %v, or other bytes than the file's", before, border, e.Err)
+			}
+		}
+	}
+}
+
 // Flags of a later kernel are given up one by one.
 func TestSetupFlags(t *testing.T) {
 	needRing(t)
