@@ -7,21 +7,29 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/epq-uring/epq-uring/ggml_cgo"
 	"github.com/epq-uring/epq-uring/gguf"
 )
 
 // buildPlugin compiles the example with the given definitions.
 func buildPlugin(t *testing.T, defines ...string) string {
 	t.Helper()
+	return build(t, "example.c", defines...)
+}
+
+// build compiles a file of testdata/plugin.
+func build(t *testing.T, source string, defines ...string) string {
+	t.Helper()
 	cc, err := exec.LookPath("cc")
 	if err != nil {
 		t.Skip("no C compiler at hand:", err)
 	}
-	so := filepath.Join(t.TempDir(), "example.so")
-	args := append([]string{"-O2", "-std=c11", "-ffp-contract=off", "-shared", "-fPIC", "-I", "../ggml_cgo", "-o", so, "testdata/plugin/example.c"}, defines...)
+	so := filepath.Join(t.TempDir(), "object.so")
+	args := append([]string{"-O2", "-std=c11", "-ffp-contract=off", "-shared", "-fPIC", "-I", "../ggml_cgo", "-o", so, "testdata/plugin/" + source}, defines...)
 	if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -66,4 +74,36 @@ func TestPluginRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A library may change how the thread that loads it computes, and with it threads that this one starts: no worker computes so.
+func TestFloatControl(t *testing.T) {
+	so := build(t, "flush.c")
+	done := make(chan struct{})
+	go func() { // this goroutine's thread ends with it
+		defer close(done)
+		runtime.LockOSThread()
+		sound := ggml_cgo.FloatControl()
+		if _, err := ggml_cgo.OpenPlugin(so); err == nil {
+			t.Error("a library that is no plug-in was taken for one")
+		}
+		if ggml_cgo.FloatControl() == sound {
+			t.Error("the library changed nothing")
+		}
+		p, err := NewPool(3, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer p.Close()
+		if err := p.PinCaller(); err != nil {
+			t.Error(err)
+		}
+		var words [3]uint32
+		onAll(p, func(w int) { words[w] = ggml_cgo.FloatControl() })
+		if words != [3]uint32{sound, sound, sound} {
+			t.Errorf("control words %#x, before the library %#x", words, sound)
+		}
+	}()
+	<-done
 }

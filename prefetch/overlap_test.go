@@ -246,44 +246,77 @@ func TestGovernorTurnsDown(t *testing.T) {
 	}
 }
 
+// partly is rounds with a share of the experts replaced at random, the same ones whenever it is asked.
+func partly(wrong float64) func(token, layer int) []int32 {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	truth := map[[2]int][]int32{}
+	return func(token, layer int) []int32 {
+		k := [2]int{token, layer}
+		if truth[k] == nil {
+			truth[k] = slices.Clone(rounds(token, layer))
+			for i := range truth[k] {
+				if rnd.Float64() < wrong {
+					truth[k][i] = int32(2*rnd.IntN(testExperts/2) + 1 - int(truth[k][1-i])%2)
+				}
+			}
+			if truth[k][0] == truth[k][1] {
+				truth[k][0] = (truth[k][1] + 2) % testExperts
+			}
+		}
+		return truth[k]
+	}
+}
+
+// believe makes the routers see rounds, whatever the truth is.
+func (m *machine) believe() {
+	m.ahead.by.(*router).score = func(first int, _ []float32, scores [][]float32) {
+		m.disk.Advance(time.Duration(len(scores)) * routerTime)
+		for i, s := range scores {
+			for e := range s {
+				s[e] = -float32(e)
+			}
+			for rank, e := range rounds(m.token, first+i) {
+				s[e] = float32(100 - rank)
+			}
+		}
+	}
+}
+
 // Where routes cannot be guessed, guesses are few, and what they waste stays in its bounds.
 func TestWasteIsBounded(t *testing.T) {
 	for _, wrong := range []float64{0.2, 0.5, 0.9} {
-		rnd := rand.New(rand.NewPCG(1, 2))
-		truth := map[[2]int][]int32{}
-		route := func(token, layer int) []int32 {
-			k := [2]int{token, layer}
-			if truth[k] == nil {
-				truth[k] = slices.Clone(rounds(token, layer))
-				for i := range truth[k] {
-					if rnd.Float64() < wrong {
-						truth[k][i] = int32(2*rnd.IntN(testExperts/2) + 1 - int(truth[k][1-i])%2)
-					}
-				}
-				if truth[k][0] == truth[k][1] {
-					truth[k][0] = (truth[k][1] + 2) % testExperts
-				}
-			}
-			return truth[k]
-		}
-		m := newMachine(t, 100*time.Microsecond, route, Options{Mode: On})
-		m.ahead.by.(*router).score = func(first int, _ []float32, scores [][]float32) {
-			for i, s := range scores {
-				clear(s)
-				for e := range s {
-					s[e] = -float32(e)
-				}
-				for rank, e := range rounds(m.token, first+i) {
-					s[e] = float32(100 - rank)
-				}
-			}
-		}
+		m := newMachine(t, 100*time.Microsecond, partly(wrong), Options{Mode: On})
+		m.believe()
 		m.run(400)
 		s := m.pager.Stats()
 		waste := float64(s.Guess.WastedBytes) / float64(m.pager.Load().BytesRead)
 		t.Logf("%.0f %% of the routes wrong: %.1f %% of all bytes wasted, %+v", 100*wrong, 100*waste, s.Guess)
 		if waste > 0.15 || wrong < 0.3 && s.Guess.Issued == 0 {
 			t.Errorf("%.0f %% of the routes wrong: %.1f %% of all bytes wasted, %+v", 100*wrong, 100*waste, s.Guess)
+		}
+	}
+}
+
+// Left to the governor, a predictor that is hardly ever right costs next to nothing, and a good one gains; on a disk that
+// takes a third of the time.
+func TestWrongGuessesCostNothing(t *testing.T) {
+	const mixer = 100 * time.Microsecond
+	for _, c := range []struct{ right, most float64 }{{0.1, 1.01}, {0.5, 1}, {0.9, 0.75}} {
+		route := partly(1 - c.right)
+		total := func(mode string) (sum time.Duration) {
+			m := newMachine(t, mixer, route, Options{Mode: mode})
+			if mode != Off {
+				m.believe()
+			}
+			for _, d := range m.run(1500) {
+				sum += d
+			}
+			return sum
+		}
+		off, auto := total(Off), total(Auto)
+		t.Logf("right in %.0f %%: %.4f of the time without", 100*c.right, float64(auto)/float64(off))
+		if float64(auto) > c.most*float64(off) {
+			t.Errorf("right in %.0f %%: %v, without prefetch %v, want at most %g of it", 100*c.right, auto, off, c.most)
 		}
 	}
 }
