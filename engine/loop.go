@@ -308,7 +308,7 @@ func (l *loop) emit(row int32, logits []float32) error {
 	if s.job.each != nil {
 		s.give(int(l.batch.Pos[row]), logits)
 	} else {
-		s.next(logits)
+		s.next(row, logits)
 	}
 	return nil
 }

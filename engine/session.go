@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -134,8 +135,8 @@ func (s *session) give(pos int, logits []float32) {
 }
 
 // next chooses a token from the logits after the last pending one, or after a drafted one if the draft was right so far:
-// the sampler draws for the same rows, in the same order, as it would without drafts.
-func (s *session) next(logits []float32) {
+// the sampler draws for the same rows, in the same order, as it would without drafts. row is the token's place in the batch.
+func (s *session) next(row int32, logits []float32) {
 	if s.astray {
 		return
 	}
@@ -151,6 +152,8 @@ func (s *session) next(logits []float32) {
 	}
 	if c.err == nil {
 		s.sampler.Accept(c.id)
+	} else if block, e, ok := s.l.model.Culprit(&s.l.batch, int(row)); ok {
+		c.err = fmt.Errorf("%w: the output of layer %d, expert %d is not; check the file (epq-uring verify)", c.err, block, e)
 	}
 	i := len(s.chosen)
 	s.astray = c.err != nil || i >= len(s.draft.tokens) || s.draft.tokens[i] != c.id

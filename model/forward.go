@@ -14,6 +14,7 @@ func (m *Model) Forward(b *Batch) error {
 	if m.prediction != nil {
 		m.makeRoom(b)
 	}
+	m.tasks.moe.last = nil
 	m.embedding(b)
 	n := len(b.Tokens)
 	m.experts.Hint(-1, m.s.x[:n*m.Config.Width])

@@ -3,6 +3,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/kernels"
@@ -25,6 +26,7 @@ func (m *Model) feedForward(l *layer, b *Batch) error {
 			return err
 		}
 		m.pool.Run(&t.sum, n)
+		t.moe.last = nil // its memory holds the dense layer's hidden state now
 		return nil
 	}
 	if err := m.chooseExperts(l, b); err != nil {
@@ -40,6 +42,7 @@ func (m *Model) feedForward(l *layer, b *Batch) error {
 		return fmt.Errorf("layer %d: %w", l.block, err)
 	}
 	m.pool.Run(&t.sum, n)
+	t.moe.last = l
 	return nil
 }
 
@@ -58,13 +61,49 @@ func (m *Model) chooseExperts(l *layer, b *Batch) error {
 	t.route.l, t.route.bad = l, -1
 	m.pool.Run(&t.route, n)
 	if bad := int(t.route.bad); bad >= 0 {
-		return fmt.Errorf("%w: its router's scores, from weights or activations that overflowed; check the file",
-			tokenErrorKind(l, b, bad, ErrNotFinite))
+		return m.notFinite(l, b, bad)
 	}
 	if (m.Observer != nil || m.Force != nil) && l.block < m.Config.Blocks {
 		m.observe(l, b)
 	}
 	return nil
+}
+
+// notFinite says what broke the scores of layer l for a token of the batch: an expert of the layer before, or else the
+// router itself.
+func (m *Model) notFinite(l *layer, b *Batch, token int) error {
+	if block, e, ok := m.Culprit(b, token); ok {
+		return fmt.Errorf("model: layer %d, expert %d, position %d: %w: its output, from weights that are no numbers or activations that overflowed; "+
+			"check the file (epq-uring verify)", block, e, b.Pos[token], ErrNotFinite)
+	}
+	return fmt.Errorf("%w: its router's scores, from weights or activations that overflowed; check the file", tokenErrorKind(l, b, token, ErrNotFinite))
+}
+
+// Culprit finds the routed expert whose output is not finite for some token of the sequence that b's given token belongs to,
+// in the last layer with experts that this pass has computed. What such an expert breaks shows in the next router's scores,
+// or in the logits; b is the batch that Forward is at. It is not for the hot path.
+func (m *Model) Culprit(b *Batch, token int) (block, e int, ok bool) {
+	s, n := &m.s, m.Config.Width
+	if m.tasks.moe.last == nil {
+		return 0, 0, false
+	}
+	for _, id := range s.union {
+		for r := s.base[id]; r < s.base[id]+s.count[id]; r++ {
+			if b.Seqs[s.cols[r]] == b.Seqs[token] && !finite(s.out[int(r)*n:int(r+1)*n]) {
+				return m.tasks.moe.last.block, int(id), true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+func finite(x []float32) bool {
+	for _, v := range x {
+		if !(v >= -math.MaxFloat32 && v <= math.MaxFloat32) {
+			return false
+		}
+	}
+	return true
 }
 
 // observe shows the model's own choice and replaces it where a choice is forced; the weights follow from the scores of
@@ -129,6 +168,7 @@ type moeRun struct {
 	tokens int
 	shared bool // the shared expert is still to be computed; it goes with the first group
 	jobs   []job
+	last   *layer // whose experts' outputs are in the scratch, of this pass; nil: none
 	ready  func([]expert.Ready) error
 }
 

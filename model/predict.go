@@ -287,6 +287,7 @@ func (m *Model) Predict(b *Batch, deeper bool) error {
 	}
 	m.pair()
 	m.joinPairs()
+	m.tasks.moe.last = nil
 	if err := m.layer(p.layer, &s.batch); err != nil {
 		return err
 	}

@@ -396,10 +396,19 @@ func TestBrokenWeights(t *testing.T) {
 		e := openEngine(t, faultOptions(path))
 		for range 2 {
 			_, err := ask(e, p.user)
-			if !errors.Is(err, engine.ErrNaN) && !errors.Is(err, model.ErrNotFinite) {
-				t.Errorf("error %v", err)
-			}
+			checkError(t, err, []error{engine.ErrNaN}, "layer 2", "expert 7", "check the file")
 			p.sound(t, e, p.others[0])
+		}
+	})
+	t.Run("experts of a layer before others", func(t *testing.T) {
+		path := copyModel(t)
+		for i := range 8 {
+			poke(t, path, part(t, path, "blk.1.ffn_up_exps.weight", i), nan)
+		}
+		e := openEngine(t, faultOptions(path))
+		for range 2 {
+			_, err := ask(e, append(slices.Clone(p.user), 5, 6))
+			checkError(t, err, []error{model.ErrNotFinite}, "layer 1, expert ", "position ", "check the file")
 		}
 	})
 }
@@ -437,6 +446,52 @@ func TestCancelInPrompt(t *testing.T) {
 		t.Errorf("a writer that is gone: %v", err)
 	}
 	p.sound(t, e, p.user)
+}
+
+// While a request is answered, others that wait or run beside it are given up: they end, and its answer is what it is alone.
+func TestOthersGivenUp(t *testing.T) {
+	p := thePeople(t)
+	for _, parallel := range []int{1, 3} {
+		o := faultOptions(faultModel)
+		o.Context, o.Parallel = 1000, parallel
+		e := openEngine(t, o)
+		long := engine.Request{Tokens: p.user, MaxTokens: 500, IgnoreEOS: true, Sampling: engine.Sampling{Temperature: 1, TopP: 1, Seed: 5}}
+		alone, err := e.Generate(context.Background(), long, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var beside engine.Result
+		begun, ended := make(chan struct{}), make(chan error, 1)
+		go func() {
+			var once sync.Once
+			var err error
+			beside, err = e.Generate(context.Background(), long, func(engine.Event) error { once.Do(func() { close(begun) }); return nil })
+			ended <- err
+		}()
+		<-begun
+		others := 0
+		for ; len(ended) == 0; others++ {
+			ctx, giveUp := context.WithCancel(context.Background())
+			other := make(chan error, 1)
+			go func() {
+				_, err := e.Generate(ctx, engine.Request{Tokens: p.others[others%2], MaxTokens: 900, IgnoreEOS: true}, nil)
+				other <- err
+			}()
+			if others%3 == 0 {
+				runtime.Gosched() // now and then it gets further
+			}
+			giveUp()
+			if err := <-other; !errors.Is(err, context.Canceled) {
+				t.Fatalf("given up: %v", err)
+			}
+		}
+		if err := <-ended; err != nil || !slices.Equal(beside.Tokens, alone.Tokens) || beside.Text != alone.Text || len(alone.Tokens) != 500 {
+			t.Errorf("%d sessions, %d requests given up: %v, or another answer", parallel, others, err)
+		}
+		if others == 0 {
+			t.Error("no other request came in time")
+		}
+	}
 }
 
 // Rows are given once and in order, also when another request's fault makes the batch run again.

@@ -13,6 +13,7 @@ import (
 	"github.com/epq-uring/epq-uring/engine"
 	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/gguf"
+	"github.com/epq-uring/epq-uring/model"
 )
 
 // floats reads an F32 tensor.
@@ -139,6 +140,30 @@ func TestMergedExperts(t *testing.T) {
 	logits, routes := c.rows(t, o, 7)
 	c.compare(t, logits)
 	c.compareRoutes(t, routes)
+}
+
+// A tensor that nobody needs may be of a type without kernels; one that is needed is refused with its name and type.
+func TestTypesWithoutKernels(t *testing.T) {
+	c := loadGolden(t, "micro-deepseek2")
+	o := c.options()
+	o.Model = rebuilt(t, c.path(), same, func(b *gguf.Builder, x gguf.Tensor, v []float32) {
+		keep(b, x, v)
+		if x.Name == "output.weight" {
+			b.Add("extra.table", gguf.I32, []int64{8}, gguf.Bytes(make([]byte, 32)))
+			b.Add("blk.1.extra.weight", gguf.F64, []int64{4, 2}, gguf.Bytes(make([]byte, 64)))
+		}
+	})
+	logits, _ := c.rows(t, o, 7)
+	c.compare(t, logits)
+	o.Model = rebuilt(t, c.path(), same, func(b *gguf.Builder, x gguf.Tensor, v []float32) {
+		if x.Name == "output.weight" {
+			b.Add(x.Name, gguf.I32, x.Dims, floatData(v))
+			return
+		}
+		keep(b, x, v)
+	})
+	_, err := engine.Open(context.Background(), o)
+	checkError(t, err, []error{model.ErrTensor}, `"output.weight"`, "I32")
 }
 
 // A dense block with tensors of routed experts would shift the numbers of those behind it.
