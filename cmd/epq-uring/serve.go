@@ -83,17 +83,17 @@ func serve(ctx context.Context, c *cli.Command) (err error) {
 	return waitAndStop(ctx, s, served)
 }
 
-// waitAndStop serves until a signal; then running streams finish, and a second signal ends at once.
+// waitAndStop serves until a signal; then running streams finish. A second signal ends the program as if it had never caught
+// one: at once, however long the batch at hand would still take.
 func waitAndStop(ctx context.Context, s *server.Server, served chan error) error {
 	select {
 	case err := <-served:
 		return err
 	case <-ctx.Done():
 	}
-	again, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := s.Shutdown(again); err != nil {
-		return context.Canceled
+	signal.Reset(os.Interrupt, syscall.SIGTERM)
+	if err := s.Shutdown(context.Background()); err != nil {
+		return err
 	}
 	return <-served
 }
