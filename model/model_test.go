@@ -182,22 +182,22 @@ func TestForwardChecksTheBatch(t *testing.T) {
 
 // Impossible hyper-parameters are refused by key, value and range.
 func TestHyperparameters(t *testing.T) {
-	for file, key := range map[string]string{
-		"b08_heads_0":       "qwen3moe.attention.head_count",
-		"b08_layers_0":      "qwen3moe.block_count",
-		"b08_layers_huge":   "qwen3moe.block_count",
-		"b08_used_gt_count": "qwen3moe.expert_used_count",
-		"b08_used_0":        "qwen3moe.expert_used_count",
-		"b08_count_str":     "qwen3moe.expert_count",
-		"b08_no_experts":    "qwen3moe.expert_count",
-		"b08_ctx_neg":       "qwen3moe.context_length",
+	for file, say := range map[string]string{
+		"b08_heads_0":       "qwen3moe.attention.head_count is 0, allowed is 1 to 4096",
+		"b08_layers_0":      "qwen3moe.block_count is 0, allowed is 1 to 4096",
+		"b08_layers_huge":   "qwen3moe.block_count is 4294967295, allowed is 1 to 4096",
+		"b08_used_gt_count": "qwen3moe.expert_used_count is 5, allowed is 1 to 4",
+		"b08_used_0":        "qwen3moe.expert_used_count is 0, allowed is 1 to 4",
+		"b08_count_str":     "qwen3moe.expert_count is not a whole number",
+		"b08_no_experts":    "qwen3moe.expert_count is missing, a number from 1 to 65536",
+		"b08_ctx_neg":       "qwen3moe.context_length is -1, allowed is 1 to 1073741824",
 	} {
 		f, err := gguf.Open(filepath.Join("testdata", file+".gguf"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = ReadConfig(f)
-		if !errors.Is(err, ErrHyperparameter) || !strings.Contains(err.Error(), key) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ErrHyperparameter) || !strings.Contains(err.Error(), file+".gguf: "+say) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", file, err)
 		}
 	}

@@ -31,6 +31,9 @@ func TestKeepAlive(t *testing.T) {
 		}
 		return nil
 	}
+	if d := (Options{}).withDefaults().KeepAlive; d < time.Second || d >= 15*time.Second {
+		t.Errorf("a comment every %v: clients give up after 15 s of silence", d)
+	}
 	r := start(t, f, Options{KeepAlive: time.Millisecond})
 	p, err := r.do(context.Background(), "POST", chatPath, say("hi", `,"stream":true`))
 	if err != nil {

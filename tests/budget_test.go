@@ -15,6 +15,7 @@ import (
 	"github.com/epq-uring/epq-uring/chat"
 	"github.com/epq-uring/epq-uring/engine"
 	"github.com/epq-uring/epq-uring/expert"
+	"github.com/epq-uring/epq-uring/internal/mem"
 )
 
 // budgetVariable tells a child of TestDataLimit which budget to keep.
@@ -86,7 +87,8 @@ func keepBudget(t *testing.T, variable string) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	r, err := e.Generate(context.Background(), engine.Request{Tokens: encode(t, e, "Once upon a time"), MaxTokens: 100, IgnoreEOS: true}, nil)
+	prompt := encode(t, e, strings.Repeat("Once upon a time ", 200))[:400] // several batches of the widest kernels, and most of the cache
+	r, err := e.Generate(context.Background(), engine.Request{Tokens: prompt, MaxTokens: 100, IgnoreEOS: true}, nil)
 	if err != nil || len(r.Tokens) != 100 {
 		t.Fatal(len(r.Tokens), err)
 	}
@@ -101,6 +103,91 @@ func keepBudget(t *testing.T, variable string) {
 		t.Errorf("%d bytes mapped under a budget of %d", got, budget)
 	}
 	t.Log("kept")
+}
+
+// groupVariable tells a child of TestMemoryGroup that it is within a memory group.
+const groupVariable = "EPQ_TEST_GROUP"
+
+// In a memory group hardly larger than the smallest budget, a run that plans for the group by itself is not killed, and once
+// it is warm no page comes from the disk a second time: the arena does not take what the weights beside it need.
+func TestMemoryGroup(t *testing.T) {
+	if os.Getenv(groupVariable) != "" {
+		runInGroup(t)
+		return
+	}
+	if dataBytes(t) > 1<<30 {
+		t.Skip("this build of the test (a sanitizer's?) maps gigabytes by itself")
+	}
+	var minimum int64
+	for _, limit := range []int64{1 << 30, 0} { // the first plans: a group has a smallest budget of its own
+		if limit == 0 {
+			limit = minimum + 8<<20
+		}
+		out := inGroup(t, limit, os.Args[0], "-test.run=^TestMemoryGroup$", "-test.v")
+		_, said, _ := strings.Cut(out, "kept, the smallest budget is ")
+		if _, err := fmt.Sscan(said, &minimum); err != nil {
+			t.Fatalf("limit %d: %s", limit, out)
+		}
+	}
+}
+
+// inGroup runs a command in a memory group, or skips the test where none can be made.
+func inGroup(t *testing.T, limit int64, command ...string) string {
+	t.Helper()
+	g, err := mem.NewGroup(fmt.Sprintf("epq-test-%d", os.Getpid()), limit)
+	if errors.Is(err, mem.ErrNoGroup) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	c := exec.Command("sh", append([]string{"-c", `echo 0 >"$0" && exec "$@"`, g.Members()}, command...)...)
+	c.Env = append(os.Environ(), groupVariable+"=yes")
+	out, err := c.CombinedOutput()
+	if err != nil || g.Kills() != 0 {
+		t.Errorf("limit %d, peak %d, %d killed: %v", limit, g.Peak(), g.Kills(), err)
+	}
+	return string(out)
+}
+
+func runInGroup(t *testing.T) {
+	e, err := engine.Open(t.Context(), budgetOptions("auto"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	p := e.Plan()
+	if !strings.Contains(p.BoundBy, "cgroup") {
+		t.Errorf("bound by %s", p.BoundBy)
+	}
+	for _, x := range p.Terms {
+		if x.Name == "resident weights" && (x.Bytes == 0 || !x.Counted) {
+			t.Errorf("the group is charged for pages of files, the plan says %+v", x)
+		}
+	}
+	var warm, over unix.Rusage
+	for _, part := range []struct {
+		tokens int
+		usage  *unix.Rusage
+	}{{50, &warm}, {400, &over}} {
+		r, err := e.Generate(t.Context(), engine.Request{Tokens: encode(t, e, "Once upon a time"), MaxTokens: part.tokens, IgnoreEOS: true}, nil)
+		if err := errors.Join(err, unix.Getrusage(unix.RUSAGE_SELF, part.usage)); err != nil || len(r.Tokens) != part.tokens {
+			t.Fatal(len(r.Tokens), err)
+		}
+	}
+	if n := over.Majflt - warm.Majflt; n != 0 && !strings.Contains(e.LostLine(), "O_DIRECT") { // else the experts' pages push others out
+		t.Errorf("%d pages were read again", n)
+	}
+	s, err := e.Stats()
+	if err != nil || s.Process.PeakAnonymous > p.Budget || s.Process.Swap != 0 {
+		t.Errorf("%+v within %d, %v", s.Process, p.Budget, err)
+	}
+	t.Logf("kept, the smallest budget is %d", p.Minimum)
 }
 
 // However weights are held, the logits are the same; an unknown way is refused.
@@ -183,6 +270,12 @@ func TestTextBeyondContext(t *testing.T) {
 	}
 	if _, err := e.EncodeText(strings.Repeat("x", enough-1)); err != nil {
 		t.Errorf("what might fit is refused: %v", err)
+	}
+	for n, fits := range map[int]bool{63: true, 64: false, 65: false} { // the answer needs room, too
+		r, err := e.Generate(t.Context(), engine.Request{Tokens: make([]int32, n), MaxTokens: -1, IgnoreEOS: true}, nil)
+		if fits && (err != nil || len(r.Tokens) != 1 || r.Finish != "length") || !fits && (!errors.As(err, &full) || full.PromptTokens != n || full.Context != 64) {
+			t.Errorf("%d tokens: %+v, %v", n, r, err)
+		}
 	}
 	_, _, err = e.EncodeChat(chat.Input{Messages: []chat.Message{{Role: "user", Content: strings.Repeat("x", enough)}}})
 	if !errors.As(err, &full) {

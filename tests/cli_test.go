@@ -1,9 +1,11 @@
 package tests
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -28,6 +30,10 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
+	if how := os.Getenv(takenVariable); how != "" {
+		fmt.Fprintln(os.Stderr, become(how))
+		os.Exit(1)
+	}
 	code := m.Run()
 	if built.dir != "" {
 		os.RemoveAll(built.dir)
@@ -165,6 +171,11 @@ func TestRefusals(t *testing.T) {
 		{"run --resident nosuch x", 2, "mmap"},
 		{"run -m none.gguf x", 1, "none.gguf"},
 		{"run -m testdata x", 1, "testdata"},
+		{"run -m ../gguf/testdata/b05_html.gguf x", 1, "web page"},
+		{"run -m ../gguf/testdata/b08_heads_0.gguf x", 1, "b08_heads_0.gguf: qwen3moe.attention.head_count is 0, allowed is 1 to 4096"},
+		{"plan -m ../gguf/testdata/b08_used_gt_count.gguf", 1, "expert_used_count is 5, allowed is 1 to 4"},
+		{"run -m ../gguf/testdata/b14/missing-00001-of-00003.gguf x", 1, "missing-00002-of-00003.gguf"},
+		{"tokenize -m ../gguf/testdata/b44_unknown.gguf --text x", 1, "future-bpe"},
 		{"run -f none.txt", 1, "none.txt"},
 		{"run -hf owner/repo:Q4_K_M x", 2, "-m FILE"},
 		{"run --prefetch nosuch x", 2, "history, hybrid and oracle=FILE"},
@@ -242,6 +253,22 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("stdout %q, stderr %q", r.out, r.err)
 			}
 		})
+	}
+}
+
+// A file whose hyper-parameters no model can have is shown all the same.
+func TestInspectOddFiles(t *testing.T) {
+	files, err := filepath.Glob("../gguf/testdata/b08_*.gguf")
+	if err != nil || len(files) < 9 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		if m := object(t, "inspect", "--json", f); len(m["tensors"].([]any)) != 1 || len(m["metadata"].(map[string]any)) < 3 {
+			t.Errorf("%s: %v", f, m)
+		}
+		if text := ok(t, "inspect", f); !strings.Contains(text, ".weight") {
+			t.Errorf("%s: %q", f, text)
+		}
 	}
 }
 
@@ -546,44 +573,106 @@ func (s serving) leave(t *testing.T) error {
 	return s.Wait()
 }
 
-func (s serving) terminate(t *testing.T) {
+func (s serving) signal(t *testing.T, what syscall.Signal) {
 	t.Helper()
-	if err := s.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := s.Process.Signal(what); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// On SIGTERM a running stream finishes and the server leaves with 0; a second one ends it at once.
-func TestServeStops(t *testing.T) {
-	for _, twice := range []bool{false, true} {
-		s, limit := startServer(t, "-c", "4096"), ""
-		if !twice {
-			limit = `"max_tokens":30,`
+// ended says which signal ended a process, 0 if it left by itself.
+func ended(err error) syscall.Signal {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		if w, is := exit.Sys().(syscall.WaitStatus); is && w.Signaled() {
+			return w.Signal()
 		}
-		r, err := http.Post(s.url+"/v1/completions", "application/json", strings.NewReader(`{"stream":true,"ignore_eos":true,`+limit+`"prompt":"Once upon a time"}`))
+	}
+	return 0
+}
+
+// On a signal a stream finishes, whether its prompt is still read or it speaks, and the server leaves with 0; a second signal
+// ends it at once.
+func TestServeStops(t *testing.T) {
+	long := strings.Repeat("once upon a time ", 400)
+	for name, c := range map[string]struct {
+		signal syscall.Signal
+		body   string
+		speaks bool // signalled after some of the answer, not while the prompt is read
+		twice  bool
+	}{
+		"in an answer":      {syscall.SIGTERM, `"max_tokens":30,"prompt":"Once upon a time"`, true, false},
+		"in a prompt":       {syscall.SIGTERM, `"max_tokens":3,"prompt":"` + long + `"`, false, false},
+		"twice":             {syscall.SIGTERM, `"prompt":"Once upon a time"`, true, true},
+		"twice in a prompt": {syscall.SIGTERM, `"prompt":"` + long + `"`, false, true},
+		"SIGINT":            {syscall.SIGINT, `"max_tokens":30,"prompt":"Once upon a time"`, true, false},
+		"SIGINT twice":      {syscall.SIGINT, `"prompt":"Once upon a time"`, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, "-ub", "16")
+			r, err := http.Post(s.url+"/v1/completions", "application/json", strings.NewReader(`{"stream":true,"ignore_eos":true,`+c.body+`}`))
+			if err != nil { // else its headers are here: it is read
+				t.Fatal(err)
+			}
+			defer r.Body.Close()
+			if r.StatusCode != 200 {
+				t.Fatal(r.Status)
+			}
+			if c.speaks {
+				if _, err := io.ReadFull(r.Body, make([]byte, 20)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.signal(t, c.signal)
+			if c.twice {
+				for err == nil { // until nobody is let in any more
+					var h *http.Response
+					if h, err = http.Get(s.url + "/health"); err == nil {
+						h.Body.Close()
+					}
+				}
+				s.signal(t, c.signal)
+			}
+			text, err := io.ReadAll(r.Body)
+			if whole := err == nil && strings.HasSuffix(string(text), "data: [DONE]\n\n"); whole == c.twice {
+				t.Errorf("the stream ended with %v, %q", err, text[max(0, len(text)-200):])
+			}
+			if err := s.leave(t); c.twice && ended(err) != c.signal || !c.twice && err != nil {
+				t.Errorf("the server ended with %v", err)
+			}
+		})
+	}
+}
+
+// A run that is interrupted says so in one line, wherever it is.
+func TestRunInterrupted(t *testing.T) {
+	for name, prompt := range map[string]string{"in an answer": "Once upon a time", "in a prompt": strings.Repeat("once upon a time ", 400)} {
+		cmd := exec.Command(program(t), "run", "--ram", "min", "-ub", "16", "--ignore-eos", "--no-chat", prompt)
+		cmd.Env = environment(t)
+		stdout, err1 := cmd.StdoutPipe()
+		stderr, err2 := cmd.StderrPipe()
+		if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		said := bufio.NewReader(stderr)
+		if _, err := said.ReadString('\n'); err != nil { // it is loaded
+			t.Fatal(err)
+		}
+		if name == "in an answer" {
+			if _, err := io.ReadFull(stdout, make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(said)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer r.Body.Close()
-		if _, err := io.ReadFull(r.Body, make([]byte, 20)); err != nil { // it speaks
-			t.Fatal(err)
-		}
-		s.terminate(t)
-		if twice {
-			for err == nil { // until nobody is let in any more
-				var h *http.Response
-				if h, err = http.Get(s.url + "/health"); err == nil {
-					h.Body.Close()
-				}
-			}
-			s.terminate(t)
-		}
-		text, err := io.ReadAll(r.Body)
-		if whole := err == nil && strings.HasSuffix(string(text), "data: [DONE]\n\n"); whole == twice {
-			t.Errorf("twice %v: the stream ended with %v, %q", twice, err, text[max(0, len(text)-200):])
-		}
-		if err := s.leave(t); (err != nil) != twice {
-			t.Errorf("twice %v: %v", twice, err)
+		_ = cmd.Wait() // its exit code is looked at
+		if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.HasSuffix(string(rest), "epq-uring: interrupted\n") {
+			t.Errorf("%s: exit %d, %q", name, code, rest)
 		}
 	}
 }
@@ -612,7 +701,7 @@ func TestServe(t *testing.T) {
 			t.Errorf("%s: %v: %s", more, err, b)
 		}
 	}
-	s.terminate(t)
+	s.signal(t, syscall.SIGTERM)
 	if err := s.leave(t); err != nil {
 		t.Errorf("SIGTERM: %v", err)
 	}

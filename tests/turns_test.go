@@ -7,6 +7,21 @@ import (
 	"github.com/epq-uring/epq-uring/engine"
 )
 
+// A character that the last token cuts is one U+FFFD at the end, in the pieces of a stream as in the whole.
+func TestCutCharacter(t *testing.T) {
+	e := openEngine(t, engine.Options{Model: demoModel, RAM: "min", Context: 64})
+	half := e.Tokenizer().Encode("😀", false)
+	if len(half) < 2 {
+		t.Fatalf("one token is the whole character: %v", half)
+	}
+	streamed := ""
+	r, err := e.Generate(t.Context(), engine.Request{Tokens: encode(t, e, "Hello"), MaxTokens: 1, IgnoreEOS: true, Sampling: few(engine.Sampling{}, half[0])},
+		func(ev engine.Event) error { streamed += ev.Text; return nil })
+	if err != nil || !slices.Equal(r.Tokens, half[:1]) || r.Text != "\uFFFD" || streamed != r.Text || r.Finish != "length" {
+		t.Errorf("%+v, streamed %q, %v", r, streamed, err)
+	}
+}
+
 // A second turn that extends the first goes on from what is in the caches; one whose last word was changed begins where the
 // model can: an attention cache is cut back, a recurrent state is read anew. Either way the answer is that of a fresh engine.
 func TestSecondTurn(t *testing.T) {
