@@ -7,9 +7,11 @@ import (
 	"slices"
 )
 
-// pageBytes is the granularity of slot parts: whole pages keep the segments of a read few (and 4096 is a multiple of
-// every alignment that a file system has been seen to ask for).
+// pageBytes is the least granularity of slot parts: whole pages keep the segments of a read few.
 const pageBytes = 4096
+
+// maxAlign is the largest alignment of reads, a power of two. Most file systems ask for 512 or 4096.
+const maxAlign = 1 << 20
 
 // maxSlotBytes is the largest slot: io_uring registers at most 1 GiB as one buffer, and a slot never spans two.
 const maxSlotBytes = 1 << 30
@@ -25,7 +27,7 @@ type Part struct {
 	Size   int64 // bytes of one expert's slice
 
 	align int64 // of reads from the shard
-	slot  int64 // where the widened slice lies in a slot, a multiple of pageBytes
+	slot  int64 // where the widened slice lies in a slot, a multiple of pageBytes and of every shard's alignment
 }
 
 // widened returns the aligned read that covers slice i.
@@ -88,12 +90,16 @@ func Build(layers []Layer, shards []string, align []int) (*Catalog, error) {
 	if len(layers) == 0 {
 		return nil, fmt.Errorf("expert: %w", ErrNoExperts)
 	}
+	grain, err := grainOf(align)
+	if err != nil {
+		return nil, err
+	}
 	sizes := make([]layerSize, len(layers))
 	total := int64(0)
 	for i := range c.Layers {
 		l := &c.Layers[i]
 		l.Parts = slices.Clone(l.Parts)
-		size, err := l.layout(align)
+		size, err := l.layout(align, grain)
 		if err != nil {
 			return nil, err
 		}
@@ -113,14 +119,26 @@ func Build(layers []Layer, shards []string, align []int) (*Catalog, error) {
 	return c, nil
 }
 
+// grainOf is what slot parts start at multiples of: whole pages, and what the reads of every shard must be aligned to.
+func grainOf(align []int) (int64, error) {
+	grain := pageBytes
+	for i, a := range align {
+		if a < 1 || a > maxAlign || a&(a-1) != 0 {
+			return 0, fmt.Errorf("expert: shard %d is read in multiples of %d bytes, it must be a power of two up to %d: %w", i, a, maxAlign, ErrLayout)
+		}
+		grain = max(grain, a)
+	}
+	return int64(grain), nil
+}
+
 // layerSize is what an expert of a layer takes: its pages without regard to alignment, and the slot that really holds it.
 type layerSize struct {
 	layer         int
 	nominal, slot int64
 }
 
-// layout places the parts of l in a slot, one after the other in whole pages.
-func (l *Layer) layout(align []int) (layerSize, error) {
+// layout places the parts of l in a slot, one after the other at multiples of grain.
+func (l *Layer) layout(align []int, grain int64) (layerSize, error) {
 	fail := func(format string, args ...any) (layerSize, error) {
 		return layerSize{}, fmt.Errorf("expert: block %d: "+format+": %w", append(append([]any{l.Block}, args...), ErrLayout)...)
 	}
@@ -139,12 +157,12 @@ func (l *Layer) layout(align []int) (layerSize, error) {
 		if p.Offset < 0 || p.Offset > 1<<62 {
 			return fail("%s: offset %d", p.Tensor, p.Offset)
 		}
-		if p.Shard < 0 || p.Shard >= len(align) || align[p.Shard] < 1 || pageBytes%align[p.Shard] != 0 {
-			return fail("%s: shard %d has no alignment that divides %d", p.Tensor, p.Shard, pageBytes)
+		if p.Shard < 0 || p.Shard >= len(align) {
+			return fail("%s: in shard %d of %d", p.Tensor, p.Shard, len(align))
 		}
 		p.align, p.slot = int64(align[p.Shard]), size.slot
-		size.slot += pages(p.widest(l.Experts))
-		size.nominal += pages(p.Size)
+		size.slot += multiple(p.widest(l.Experts), grain)
+		size.nominal += multiple(p.Size, pageBytes)
 	}
 	if size.slot > maxSlotBytes {
 		return fail("a slot takes %d bytes, at most %d can be registered in one piece", size.slot, maxSlotBytes)
@@ -162,7 +180,8 @@ func (p *Part) widest(n int) int64 {
 	return longest
 }
 
-func pages(bytes int64) int64 { return (bytes + pageBytes - 1) / pageBytes * pageBytes }
+// multiple rounds up to a multiple of a number.
+func multiple(bytes, of int64) int64 { return (bytes + of - 1) / of * of }
 
 // classify makes one class per nominal size.
 func (c *Catalog) classify(sizes []layerSize) {

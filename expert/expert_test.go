@@ -55,7 +55,7 @@ func TestClassesOfTheLargeShape(t *testing.T) {
 func TestPieces(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
-		align := []int{1, 512, 4096}[rnd.IntN(3)]
+		align := []int{1, 512, 4096, 65536, 1 << 20}[rnd.IntN(5)]
 		var layers []Layer
 		for b := range 1 + rnd.IntN(4) {
 			l := Layer{Block: b, Experts: 1 + rnd.IntN(20)}
@@ -79,19 +79,19 @@ func TestPieces(t *testing.T) {
 func checkPieces(t *testing.T, c *Catalog, k Key, align int64) {
 	t.Helper()
 	l := c.Layers[k.Layer]
-	end := int64(0)
+	end, grain := int64(0), max(4096, align)
 	for i, p := range c.Pieces(k) {
 		want := l.Parts[i].Offset + int64(k.Expert)*l.Parts[i].Size
 		ok := p.Offset == want && p.Size == l.Parts[i].Size && p.ReadOffset+int64(p.Shift) == want &&
 			p.ReadOffset%align == 0 && int64(p.ReadLength)%align == 0 && p.Shift >= 0 && int64(p.Shift) < align &&
 			p.Need() <= p.ReadLength && int64(p.ReadLength-p.Need()) < align &&
-			p.SlotOffset%4096 == 0 && int64(p.SlotOffset) >= end
+			int64(p.SlotOffset)%grain == 0 && int64(p.SlotOffset) >= end
 		if !ok {
 			t.Fatalf("align %d, %+v piece %d: %+v", align, k, i, p)
 		}
 		end = int64(p.SlotOffset + p.ReadLength)
 	}
-	if end > c.Classes[l.Class].SlotBytes {
+	if slot := c.Classes[l.Class].SlotBytes; end > slot || slot%grain != 0 {
 		t.Fatalf("%+v ends at %d of a slot of %d", k, end, c.Classes[l.Class].SlotBytes)
 	}
 }
@@ -119,7 +119,7 @@ func TestBuildRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, align := range []int{0, 3, 8192} {
+	for _, align := range []int{-4096, 0, 3, 12288, 2 << 20} {
 		if _, err := Build([]Layer{good()}, []string{"a"}, []int{align}); !errors.Is(err, ErrLayout) {
 			t.Errorf("alignment %d: %v", align, err)
 		}

@@ -208,6 +208,21 @@ func TestGateUpBeforeDown(t *testing.T) {
 	r.expect(0, 0, 1)
 }
 
+// TestWideAlignment: a file system that wants reads of 64 KiB gets them, and the experts between are whole.
+func TestWideAlignment(t *testing.T) {
+	const align = 64 << 10
+	r := newRig(t, testCatalog(t, 2, 12, 3, align, 700, 70000, 1500), []int{5}, Options{}, fake.Options{Align: align, Reorder: true})
+	for token := range int32(20) {
+		for layer := range 2 {
+			r.mustUse(layer, token%12, (token+5)%12, (token+7)%12)
+		}
+		r.Tick()
+	}
+	if r.Stats().Evictions == 0 {
+		t.Error("nothing was evicted")
+	}
+}
+
 func TestGroups(t *testing.T) {
 	for _, group := range []int{0, 1, 3} {
 		r := newRig(t, testCatalog(t, 1, 16, 8, 512, 100, 100), []int{8}, Options{}, fake.Options{Align: 512})
