@@ -51,11 +51,12 @@ func BenchmarkSlowDisk(b *testing.B) {
 		slices.Reverse(modes)
 	}
 	fmt.Printf("\n%s in %s, %v more per read\n| mode | decode tok/s: median (all) | against off | hits | MiB/token | waiting |\n| --- | --- | --- | --- | --- | --- |\n", o.Model, o.RAM, latency)
+	off := slices.Clone(runs[prefetch.Off])
 	for _, m := range []string{prefetch.Off, prefetch.On, prefetch.Auto, prefetch.Oracle} {
 		var against []float64
 		var all []string
 		for i, r := range runs[m] {
-			against, all = append(against, r.rate/runs[prefetch.Off][i].rate), append(all, fmt.Sprintf("%.2f", r.rate))
+			against, all = append(against, r.rate/off[i].rate), append(all, fmt.Sprintf("%.2f", r.rate))
 		}
 		slices.Sort(against)
 		slices.SortFunc(runs[m], func(x, y slowResult) int { return cmp.Compare(x.rate, y.rate) })
