@@ -65,6 +65,7 @@ type draft struct {
 	want            int           // how many the model's own block is to guess
 	step            time.Duration // that took
 	byBlock, passes int           // passes that it drafted for, and all that it could have
+	harmful         bool          // a batch with a draft of this request failed: there are no more
 }
 
 func (d *draft) begin(of *drafting) {
@@ -99,7 +100,7 @@ func (l *loop) propose() {
 	}
 	room := l.e.opt.UBatch - n
 	for _, s := range l.sessions {
-		if s.job != nil && room > 0 {
+		if s.job != nil && room > 0 && !s.draft.harmful {
 			s.propose(n, min(room, s.draftRoom()))
 			room -= max(len(s.draft.tokens), s.draft.want)
 		}

@@ -260,7 +260,7 @@ func (l *loop) fill() int {
 }
 
 // step runs the batch. A fault is the fault of one request; the others' states were changed half-way and are built anew
-// from their tokens, each alone, so that the one at fault fails alone.
+// from their tokens, each alone, so that the one at fault fails alone. Nor does a request fail for what only its draft needed.
 func (l *loop) step() {
 	start := time.Now()
 	err := l.forward()
@@ -280,7 +280,9 @@ func (l *loop) step() {
 	}
 	members := l.members()
 	for _, s := range members {
-		if len(members) == 1 {
+		if drafted := len(s.draft.tokens) > 0; drafted {
+			s.draft.harmful = true
+		} else if len(members) == 1 {
 			s.forget()
 			s.finish("", err)
 			continue

@@ -16,6 +16,7 @@ import (
 
 	"github.com/epq-uring/epq-uring/engine"
 	"github.com/epq-uring/epq-uring/gguf"
+	"github.com/epq-uring/epq-uring/synth"
 	"github.com/epq-uring/epq-uring/uring"
 	"github.com/epq-uring/epq-uring/uring/fake"
 )
@@ -314,6 +315,83 @@ func TestDraftingBlockUnreadable(t *testing.T) {
 	on.WrapDevice = nil
 	if all, _ := sameAnswers(t, "no faults", want, answers(t, on, false, rs...)); drafted == 0 || drafted >= all {
 		t.Errorf("drafted %d with half of the block's experts unreadable, %d with all", drafted, all)
+	}
+}
+
+// experts are those that a request uses, by layer and number.
+func experts(t *testing.T, o engine.Options, r engine.Request) map[[2]int32]bool {
+	t.Helper()
+	e := openEngine(t, o)
+	used := map[[2]int32]bool{}
+	err := e.Observe(func(layer, _ int, ids []int32) {
+		for _, id := range ids {
+			used[[2]int32{int32(layer), id}] = true
+		}
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Generate(t.Context(), r, nil); err != nil {
+		t.Fatal(err)
+	}
+	return used
+}
+
+// apart is a byte of an expert that no read of a needed one touches, widened as reads are to whole blocks.
+func apart(f *gguf.File, k [2]int32, needed map[[2]int32]bool) (at int64, ok bool) {
+	const block = 4096
+	x, _ := f.Tensor(fmt.Sprintf("blk.%d.ffn_down_exps.weight", k[0]))
+	s := x.Slice(int(k[1]))
+	at = s.Offset + s.Size/2
+	for id := range int32(x.Slices()) {
+		s = x.Slice(int(id))
+		if s.Offset/block <= at/block && at/block <= (s.Offset+s.Size-1)/block && needed[[2]int32{k[0], id}] {
+			return 0, false
+		}
+	}
+	return at, true
+}
+
+// An expert that cannot be read and that only wrong drafts need is no harm to the answer.
+func TestExpertOfDraftsAloneUnreadable(t *testing.T) {
+	model, err := synth.Write(t.Context(), "tiny-gpt-oss", filepath.Join(t.TempDir(), "many.gguf"), synth.Options{Experts: 256, Used: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	off := engine.Options{Model: model.Files[0], RAM: "min", Context: 64, UBatch: 32, Parallel: 2, NoTokenizer: true, MTP: "off", DraftNgram: "off"}
+	on := off
+	on.DraftNgram = "on"
+	ids := []int32{1, 2, 3, 4}
+	rs := []engine.Request{
+		{Tokens: slices.Repeat(ids, 3), MaxTokens: 20, Sampling: few(engine.Sampling{Temperature: 1, TopP: 1, Seed: 3}, ids...)},
+		{Tokens: slices.Repeat(ids, 2), MaxTokens: 30, Sampling: few(engine.Sampling{Temperature: 1, TopP: 1, Seed: 4}, ids...)},
+	}
+	needed := experts(t, off, rs[0])
+	for k := range experts(t, off, rs[1]) {
+		needed[k] = true
+	}
+	file, err := gguf.Open(on.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var places []int64
+	for k := range experts(t, on, rs[0]) {
+		if at, alone := apart(file, k, needed); alone {
+			places = append(places, at)
+		}
+	}
+	if len(places) == 0 {
+		t.Fatal("wrong drafts need no other experts")
+	}
+	slices.Sort(places)
+	want := answers(t, off, false, rs...)
+	for _, at := range places[:min(3, len(places))] {
+		on.WrapDevice = func(d uring.Device) uring.Device {
+			return fake.Wrap(d, fake.WrapOptions{Faults: []fake.Fault{{From: at, To: at + 1, Errno: syscall.EIO}}})
+		}
+		for _, together := range []bool{false, true} {
+			sameAnswers(t, fmt.Sprintf("offset %d, together %v", at, together), want, answers(t, on, together, rs...))
+		}
 	}
 }
 
