@@ -72,9 +72,9 @@ func (x *experts) guess(layer int, ids []int32) {
 }
 
 // between is called by the worker that owns the ring between two units of its work: only so does the device get more to do
-// while the others compute. An error shows in the next Use.
+// while the others compute. A token for which nothing is guessed needs nothing more. An error shows in the next Use.
 func (x *experts) between() {
-	if x.Pending() {
+	if x.Pending() && !(x.single() && x.ahead.Idle()) {
 		_ = x.Poll()
 	}
 }

@@ -214,6 +214,9 @@ type State struct {
 	Room       []int         // per class: experts that may still be held on a guess
 }
 
+// Idle says that nothing is guessed for the token at hand.
+func (p *Prefetcher) Idle() bool { return p.depth == 0 }
+
 // Guess says what to read ahead while layer (-1: the token's embedding is all there is) is at work on ids; hidden is the
 // token's state as it enters the experts. What it returns is valid until the next call.
 func (p *Prefetcher) Guess(layer int, ids []int32, hidden []float32, s *State) []expert.Guess {

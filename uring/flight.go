@@ -83,7 +83,7 @@ func (d *ringDevice) submit() error {
 	}
 }
 
-// Wait always enters the kernel: with DEFER_TASKRUN completions are made only there.
+// Wait enters the kernel even to look, unless that says there is nothing: with DEFER_TASKRUN completions are made only there.
 func (d *ringDevice) Wait(least int, done []Done) (int, error) {
 	if err := d.usable("wait"); err != nil {
 		return 0, err

@@ -46,7 +46,7 @@ type Device interface {
 	// the disk. An error means nothing was taken and the device is of no more use.
 	Submit(reads []Read) (int, error)
 	// Wait stores finished reads in done and returns their number, after at least min of them (fewer when fewer are in
-	// flight). Wait(0, ...) only looks, but does enter the kernel: completions appear nowhere else.
+	// flight). Wait(0, ...) only looks; it is what makes completions appear.
 	Wait(min int, done []Done) (int, error)
 	// Cancel is a wish; the Done still comes, and until then the kernel may write.
 	Cancel(tag uint64)
