@@ -28,7 +28,7 @@ func benchReport(t *testing.T, code int, args ...string) (*bench.Report, result)
 // Every cell of a matrix says what the contract names, in fresh processes from a cold page cache.
 func TestBench(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "bench.html")
-	rep, r := benchReport(t, 0, "--ram", "min,120MiB", "--policy", "lru,lfu", "-p", "16", "-n", "12", "--repeat", "2", "--check-output", "--html", page)
+	rep, r := benchReport(t, 0, "--ram", "min,120MiB", "--policy", "lru,lfu", "--prefetch", "on", "-p", "16", "-n", "12", "--repeat", "2", "--check-output", "--html", page)
 	if len(rep.Cells) != 4 || !strings.Contains(r.out, "decode tok/s") {
 		t.Fatalf("%d cells; %s", len(rep.Cells), r.out)
 	}
