@@ -27,6 +27,12 @@ type history struct {
 	weight         float32
 	whole          float32 // what the long average is divided by, because it began at 0: 1 - e^(-token/longTokens)
 	above, squares float64
+
+	// How long an expert stays in the arena decides how far ahead it pays to look: see soonest.
+	turnover float64   // evictions per token, averaged over turnTokens
+	evicted  int64     // by the last tick
+	fade     float64   // what a use is worth that comes a token later: e^(-turnover/slots)
+	fades    []float64 // the same for 0 to layers layers later
 }
 
 // Memories of the two averages in tokens. Replays of recorded runs chose them: 128 to 512 tokens for the long one differ by
@@ -37,6 +43,7 @@ const (
 	longTokens  = 256
 	fitTokens   = 24 // memory of the fit
 	maxWeight   = 0.6
+	turnTokens  = 8
 )
 
 // decays are powers of the two averages' factors; beyond the table the average is taken for 0.
@@ -64,17 +71,31 @@ func newHistory(cat *expert.Catalog) *history {
 	h := &history{
 		layers: int32(len(cat.Layers)), whole: 1 - longDecay[1], layerOf: make([]int32, n), last: make([]int64, n), when: make([]int32, n),
 		short: make([]float32, n), long: make([]float32, n), guess: make([]float32, n), count: make([]int32, n),
+		fades: make([]float64, len(cat.Layers)+1),
 	}
+	h.forget(1)
 	for i := range n {
 		h.layerOf[i] = cat.KeyAt(i).Layer
 	}
 	return h
 }
 
-// tick ends a token.
-func (h *history) tick() {
+// tick ends a token, after so many evictions in all and with so many slots.
+func (h *history) tick(evictions int64, slots int) {
 	h.token++
 	h.whole = 1 - longDecay.at(h.token+1)
+	h.turnover += (float64(evictions-h.evicted) - h.turnover) / turnTokens
+	h.evicted = evictions
+	h.forget(float64(slots) / max(h.turnover, 1e-9))
+}
+
+// forget sets fade for slots that keep an expert for so many tokens on average.
+func (h *history) forget(stay float64) {
+	stay = min(max(stay, 0.1), 1000) // where nothing leaves no order matters, but ranks must differ
+	h.fade = math.Exp(-1 / stay)
+	for d := range h.fades {
+		h.fades[d] = math.Exp(-float64(d) / float64(h.layers) / stay)
+	}
 }
 
 // touch notes a use and says whether it is the first.

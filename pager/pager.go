@@ -456,7 +456,7 @@ func (p *Pager) Poll() error {
 }
 
 // Tick says that one token, or one batch, went by: policies age by it.
-func (p *Pager) Tick() { p.history.tick() }
+func (p *Pager) Tick() { p.history.tick(p.stats.Evictions, len(p.slots)) }
 
 // Stats returns the counters so far.
 func (p *Pager) Stats() Stats {

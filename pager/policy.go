@@ -54,14 +54,16 @@ func (lfu) rank(h *history, i int32) float64 {
 	return float64(rate) + tie(h, i)
 }
 
-// soonest evicts the expert whose next use is expected last: its layer comes up in ahead/layers tokens, and each visit
-// uses it with probability rate, so 1/rate - 1 more tokens go by. This joins recency (the short average), frequency (the
-// long one) and the cycle of the layers.
+// soonest evicts the expert whose next use is worth least: its layer comes up in ahead/layers tokens, each visit uses it with
+// probability rate, and a use counts fade less for every token that it is later, because a slot keeps an expert for only
+// so long. That is the sum of a geometric series. In an arena that keeps experts for many tokens the order is that of the
+// expected time, ahead/layers + 1/rate - 1; in one below a token's working set only the next visit counts. This joins recency
+// (the short average), frequency (the long one) and the cycle of the layers.
 type soonest struct{}
 
 func (soonest) rank(h *history, i int32) float64 {
 	rate := max(float64(h.rate(i)), 1e-6)
-	return -(1/rate + float64(h.ahead(i))/float64(h.layers)) + tie(h, i)
+	return rate*h.fades[h.ahead(i)]/(1-(1-rate)*h.fade) + tie(h, i)
 }
 
 // tie orders equal ranks by last use; it is below every difference of averages that matters.
