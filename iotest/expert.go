@@ -50,13 +50,7 @@ func RunExperts(ctx context.Context, opt ExpertOptions, progress Progress) (*Rep
 	if err != nil {
 		return nil, err
 	}
-	progress("computing", 0, 1)
-	compute, err := measureCompute(ctx, opt.Engine)
-	if err != nil {
-		return nil, err
-	}
-	progress("computing", 1, 1)
-	x := &expertRun{opt: opt, plan: plan, compute: compute, progress: progress, spin: spinner{now: time.Now}}
+	x := &expertRun{opt: opt, plan: plan, progress: progress}
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -72,7 +66,7 @@ func RunExperts(ctx context.Context, opt ExpertOptions, progress Progress) (*Rep
 type expertRun struct {
 	opt      ExpertOptions
 	plan     *expert.Plan
-	compute  time.Duration // of a token
+	compute  computing
 	progress Progress
 
 	cat    *expert.Catalog
@@ -91,37 +85,44 @@ type burst struct {
 }
 
 func (x *expertRun) run(ctx context.Context) (err error) {
-	if err := x.open(); err != nil {
+	f, err := x.open()
+	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, x.files.Close()) }()
+	if err := x.chooseBursts(); err != nil {
+		return err
+	}
+	if x.compute, err = x.measureCompute(ctx); err != nil {
+		return err
+	}
+	x.cost = costOf(f, x.cat, x.compute)
 	if err := x.readBursts(ctx); err != nil || len(x.opt.Batches) == 0 || ctx.Err() != nil {
 		return err
 	}
 	return x.readBatches(ctx)
 }
 
-func (x *expertRun) open() error {
+func (x *expertRun) open() (*gguf.File, error) {
 	f, err := gguf.Open(x.opt.Engine.Model)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var paths []string
 	for _, s := range f.Shards {
 		paths = append(paths, s.Path)
 	}
 	if x.files, err = uring.OpenFiles(paths, uring.DirectPreferred); err != nil {
-		return err
+		return nil, err
 	}
 	align := make([]int, len(paths))
 	for i := range align {
 		align[i] = x.files.Align(uring.FileID(i))
 	}
 	if x.cat, err = expert.NewCatalog(f, align); err != nil {
-		return errors.Join(err, x.files.Close())
+		return nil, errors.Join(err, x.files.Close())
 	}
-	x.cost = costOf(f, x.cat, x.compute)
-	return x.chooseBursts()
+	return f, nil
 }
 
 // chooseBursts fills in how many experts are missing at once, and checks it.
@@ -139,7 +140,7 @@ func (x *expertRun) chooseBursts() error {
 	}
 	for _, n := range list {
 		if n < 1 || n > used {
-			return errors.Join(fmt.Errorf("iotest: --iodepth %d: a layer of this model misses 1 to %d experts at once: %w", n, used, ErrOption), x.files.Close())
+			return fmt.Errorf("iotest: --iodepth %d: a layer of this model misses 1 to %d experts at once: %w", n, used, ErrOption)
 		}
 		x.bursts = append(x.bursts, &burst{missing: n})
 	}
@@ -244,6 +245,7 @@ type Replay struct {
 func (x *expertRun) readBatches(ctx context.Context) error {
 	return x.withPager(ctx, x.plan.Slots, func(p *pager.Pager) error {
 		r, total := Replay{Budget: x.plan.Budget}, time.Duration(0)
+		x.spin = spinner{now: time.Now, slower: x.cost.slower, busy: func() bool { return p.Poll() == nil && p.Pending() }} // the next Use tells a failure
 		for _, n := range x.plan.Slots {
 			r.Slots += n
 		}
@@ -303,18 +305,25 @@ func (x *expertRun) token(p *pager.Pager, b Batch) error {
 	return nil
 }
 
-// spinner passes time without sleeping, as computing does. What one call took too long, because others had the CPU, the
-// next takes less: the time of a token that is passed was measured among them.
+// spinner passes time without sleeping, as computing does: longer where something is read meanwhile. What one call took too
+// long, because others had the CPU, the next takes less: the time of a token that is passed was measured among them.
 type spinner struct {
-	now  func() time.Time
-	over time.Duration
+	now    func() time.Time
+	busy   func() bool // the disk
+	slower float64
+	over   time.Duration
 }
 
 func (s *spinner) pass(d time.Duration) {
 	from := s.now()
 	for s.over < d {
+		busy := s.busy()
 		now := s.now()
-		s.over += now.Sub(from)
+		step := now.Sub(from)
+		if busy {
+			step = time.Duration(float64(step) / s.slower)
+		}
+		s.over += step
 		from = now
 	}
 	s.over -= d

@@ -57,7 +57,7 @@ func TestRunExperts(t *testing.T) {
 
 // With bursts of 1 ms per expert and 0.5 ms of computing each, what a token takes can be said by hand.
 func TestExpectedRate(t *testing.T) {
-	x := &expertRun{cost: cost{layer: time.Millisecond, expert: 500 * time.Microsecond, layers: 10, used: 4}}
+	x := &expertRun{cost: cost{layer: time.Millisecond, expert: 500 * time.Microsecond, slower: 1, layers: 10, used: 4}}
 	for _, n := range []int{1, 4} {
 		b := &burst{missing: n}
 		for range 3 {
@@ -76,6 +76,16 @@ func TestExpectedRate(t *testing.T) {
 			t.Errorf("hit rate %v: %v s, want %v", c.hits, got, c.seconds)
 		}
 	}
+	x.cost.slower = 2
+	for _, c := range []struct{ hits, seconds float64 }{
+		{1, 10 * (1 + 4*0.5) / 1e3},
+		{0, 10 * (1 + 4 + 0.5) / 1e3}, // 1.5 ms of computing hide behind 4 of reading even at half the speed
+		{0.5, 10 * (1 + (1*2.0+4*(1+1.0+0.5)+6*(2+0.5+0.5)+4*3.5+1*4.5)/16) / 1e3},
+	} {
+		if got := 1 / x.at(c.hits).TokS; math.Abs(got/c.seconds-1) > 1e-9 {
+			t.Errorf("computing at half the speed, hit rate %v: %v s, want %v", c.hits, got, c.seconds)
+		}
+	}
 	if got := x.burstTime(3); math.Abs(got-3e-3) > 1e-9 {
 		t.Error("interpolated:", got)
 	}
@@ -88,12 +98,19 @@ func TestExpectedRate(t *testing.T) {
 func TestSpinner(t *testing.T) {
 	start := time.Unix(0, 0)
 	clock := start
-	s := spinner{now: func() time.Time { clock = clock.Add(3 * time.Millisecond / 2); return clock }}
+	busy := false
+	s := spinner{now: func() time.Time { clock = clock.Add(3 * time.Millisecond / 2); return clock }, busy: func() bool { return busy }, slower: 2}
 	for range 9 {
 		s.pass(time.Millisecond)
 	}
 	// Each call that has to wait looks twice; the time between its end and the next one's begin is not its own.
 	if passed := s.over + 9*time.Millisecond; passed < 9*time.Millisecond || passed > 12*time.Millisecond {
 		t.Errorf("%v passed", passed)
+	}
+	busy, s.over = true, 0
+	before := clock
+	s.pass(9 * time.Millisecond)
+	if took := clock.Sub(before); took < 18*time.Millisecond || took > 21*time.Millisecond {
+		t.Errorf("beside reads that make it half as fast 9 ms took %v", took)
 	}
 }

@@ -2,51 +2,28 @@ package iotest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/epq-uring/epq-uring/engine"
 	"github.com/epq-uring/epq-uring/expert"
 	"github.com/epq-uring/epq-uring/gguf"
 	"github.com/epq-uring/epq-uring/uring"
 )
 
-// computeTokens is how many tokens are decoded to see what computing takes.
-const computeTokens = 24
-
-// measureCompute is the time of a token whose experts are all there: the engine decodes on the null device, which leaves
-// the experts' bytes as they are. Routes and speed do not depend on them.
-func measureCompute(ctx context.Context, o engine.Options) (perToken time.Duration, err error) {
-	o.Backend, o.Prefetch, o.WarmDir, o.Record, o.Verify = "null", "off", "", nil, false
-	e, err := engine.Open(ctx, o)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, e.Close()) }()
-	r, err := e.Generate(ctx, engine.Request{Tokens: []int32{1}, MaxTokens: min(computeTokens, e.Context()-1), IgnoreEOS: true}, nil)
-	switch {
-	case err != nil:
-		return 0, err
-	case len(r.Tokens) < 2 || r.DecodeTime <= 0:
-		return 0, fmt.Errorf("iotest: the model decoded %d tokens, two are needed to see what computing takes: raise -c: %w", len(r.Tokens), ErrOption)
-	}
-	return r.DecodeTime / time.Duration(len(r.Tokens)-1), nil
-}
-
 // cost divides the time of a token by the bytes of weights that it reads.
 type cost struct {
 	layer  time.Duration // of everything but the routed experts, per MoE layer
 	expert time.Duration // of one expert
+	slower float64       // while something is read, both take so many times as long
 	layers int
 	used   int
 }
 
-func costOf(f *gguf.File, cat *expert.Catalog, token time.Duration) cost {
-	c := cost{layers: len(cat.Layers)}
+func costOf(f *gguf.File, cat *expert.Catalog, token computing) cost {
+	c := cost{layers: len(cat.Layers), slower: token.slower()}
 	resident, experts, uses := -cat.TotalBytes, int64(0), 0
 	_, untied := f.Tensor("output.weight")
 	for _, t := range f.Tensors() {
@@ -63,17 +40,18 @@ func costOf(f *gguf.File, cat *expert.Catalog, token time.Duration) cost {
 		c.used = max(c.used, l.Used)
 	}
 	share := float64(experts) / float64(experts+max(resident, 0))
-	c.expert = time.Duration(share * float64(token) / float64(uses))
-	c.layer = time.Duration((1 - share) * float64(token) / float64(c.layers))
+	c.expert = time.Duration(share * float64(token.alone) / float64(uses))
+	c.layer = time.Duration((1 - share) * float64(token.alone) / float64(c.layers))
 	return c
 }
 
 // ExpertVerdict says what a model decodes at.
 type ExpertVerdict struct {
-	Bandwidth   float64  `json:"bw_bytes"`        // of bursts of as many experts as a token uses in a layer
-	InFlight    int64    `json:"bytes_in_flight"` // of such a burst
-	TokenBytes  int64    `json:"token_bytes"`     // of all experts of a token
-	Compute     float64  `json:"compute_s_per_token"`
+	Bandwidth   float64  `json:"bw_bytes"`                         // of bursts of as many experts as a token uses in a layer
+	InFlight    int64    `json:"bytes_in_flight"`                  // of such a burst
+	TokenBytes  int64    `json:"token_bytes"`                      // of all experts of a token
+	Compute     float64  `json:"compute_s_per_token"`              // with nothing read meanwhile
+	Beside      float64  `json:"compute_beside_reads_s_per_token"` // with the disk kept busy
 	At          []AtRate `json:"at"`
 	Replay      *Replay  `json:"replay,omitempty"`
 	Bounds      []string `json:"bounds"`
@@ -115,7 +93,7 @@ func (x *expertRun) backend() string {
 }
 
 func (x *expertRun) verdict() *ExpertVerdict {
-	v := &ExpertVerdict{Compute: x.compute.Seconds(), TokenBytes: x.cat.TokenBytes(), Replay: x.replay, pool: x.cat.Experts()}
+	v := &ExpertVerdict{Compute: x.compute.alone.Seconds(), Beside: x.compute.beside.Seconds(), TokenBytes: x.cat.TokenBytes(), Replay: x.replay, pool: x.cat.Experts()}
 	for _, n := range x.plan.Slots {
 		v.slots += n
 	}
@@ -131,8 +109,8 @@ func (x *expertRun) verdict() *ExpertVerdict {
 }
 
 // at expects what a token takes when each expert is there with probability h: m of a layer's experts are missing with the
-// binomial probability, are read in the time of such a burst while the others are computed, and the last to land is
-// computed after.
+// binomial probability, are read in the time of such a burst while the others are computed, slower than with nothing read,
+// and the last to land is computed after.
 func (x *expertRun) at(h float64) AtRate {
 	layer, read := 0.0, 0.0
 	for m := range x.cost.used + 1 {
@@ -140,7 +118,8 @@ func (x *expertRun) at(h float64) AtRate {
 		t := x.burstTime(m)
 		compute := float64(x.cost.used) * x.cost.expert.Seconds()
 		if m > 0 {
-			compute = max(t, float64(x.cost.used-1)*x.cost.expert.Seconds()) + x.cost.expert.Seconds()
+			others := float64(x.cost.used-1) * x.cost.expert.Seconds()
+			compute = t + max(0, others-t/x.cost.slower) + x.cost.expert.Seconds()
 		}
 		layer += p * compute
 		read += p * t
@@ -199,7 +178,8 @@ func (v *ExpertVerdict) judge(c cost) {
 func (v *ExpertVerdict) Text() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "this disk gives %.2f GB/s at %s in flight (the experts of one layer, read at once)\n", v.Bandwidth/1e9, sizeWord(v.InFlight))
-	fmt.Fprintf(&s, "computing a token takes %.1f ms (%.1f tok/s with all experts in memory); its experts have %s\n", 1e3*v.Compute, 1/max(v.Compute, 1e-9), sizeWord(v.TokenBytes))
+	fmt.Fprintf(&s, "computing a token takes %.1f ms (%.1f tok/s with all experts in memory; %.1f ms while the disk reads); its experts have %s\n",
+		1e3*v.Compute, 1/max(v.Compute, 1e-9), 1e3*v.Beside, sizeWord(v.TokenBytes))
 	for _, a := range v.At {
 		fmt.Fprintf(&s, "at a hit rate of %3.0f %% this model decodes at about %.1f tok/s at most (reading alone: %.1f ms per token)\n", 100*a.HitRate, a.TokS, 1e3*a.Read)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,8 @@ import (
 )
 
 // BenchmarkSlowDisk decodes with a model's own disk made slower: every read takes EPQ_BENCH_LATENCY more. It prints what reading ahead
-// makes of that beside the oracle, which knows the routes: what it gains is the room there is.
+// makes of that beside the oracle, which knows the routes: what it gains is the room there is. A run decodes EPQ_BENCH_TOKENS, 200
+// unless it is set: auto needs some to find out.
 //
 //	EPQ_BENCH_MODEL=model.gguf EPQ_BENCH_RAM=8GiB EPQ_BENCH_LATENCY=2ms go test ./tests -run '^$' -bench SlowDisk -benchtime 3x
 //
@@ -34,10 +36,14 @@ func BenchmarkSlowDisk(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	tokens, err := strconv.Atoi(cmp.Or(os.Getenv("EPQ_BENCH_TOKENS"), "200"))
+	if err != nil {
+		b.Fatal(err)
+	}
 	var routes uses
 	record := o
 	record.Record = func(*expert.Catalog, *expert.Plan, []int64) (engine.Recorder, error) { return &routes, nil }
-	slowRun(b, record)
+	slowRun(b, record, tokens)
 	o.WrapDevice = func(d uring.Device) uring.Device { return fake.Wrap(d, fake.WrapOptions{LatencyMin: latency}) }
 	o.Future = func(*expert.Catalog) ([]prefetch.Use, error) { return routes, nil }
 	modes := []string{prefetch.Off, prefetch.On, prefetch.Auto, prefetch.Oracle}
@@ -46,7 +52,7 @@ func BenchmarkSlowDisk(b *testing.B) {
 	for range b.N {
 		for _, m := range modes {
 			o.Prefetch = m
-			runs[m] = append(runs[m], slowRun(b, o))
+			runs[m] = append(runs[m], slowRun(b, o, tokens))
 		}
 		slices.Reverse(modes)
 	}
@@ -66,11 +72,11 @@ func BenchmarkSlowDisk(b *testing.B) {
 	}
 }
 
-// slowResult is what 64 tokens took.
+// slowResult is what a run took.
 type slowResult struct{ rate, hits, mib, waiting float64 }
 
 // slowRun decodes in an engine of its own; the prompt is not counted.
-func slowRun(b *testing.B, o engine.Options) slowResult {
+func slowRun(b *testing.B, o engine.Options, tokens int) slowResult {
 	b.Helper()
 	ctx := context.Background()
 	e, err := engine.Open(ctx, o)
@@ -87,7 +93,7 @@ func slowRun(b *testing.B, o engine.Options) slowResult {
 		prompt[i] = int32(7 * (i + 1))
 	}
 	var before engine.Stats
-	r, err := e.Generate(ctx, engine.Request{Tokens: prompt, MaxTokens: 65, IgnoreEOS: true}, func(ev engine.Event) error {
+	r, err := e.Generate(ctx, engine.Request{Tokens: prompt, MaxTokens: tokens + 1, IgnoreEOS: true}, func(ev engine.Event) error {
 		if len(ev.Tokens) > 0 && before.Forwards == 0 {
 			before, err = e.Stats()
 		}
