@@ -87,13 +87,29 @@ func TestGovernorTriesShortly(t *testing.T) {
 	const runs, tokens = 100, 128
 	tried := 0
 	for seed := range uint64(runs) {
-		_, at := noisy(seed, tokens, load{[...]float64{1, 0.7, 0.6}, [...]float64{12, 18, 20}})
+		_, at := noisy(seed, tokens, load{[...]float64{1, 0.7, 0.6}, [...]float64{22, 29, 31}})
 		tried += at[1] + at[2]
 	}
 	if share := float64(tried) / (runs * tokens); share > 0.2 || share == 0 {
 		t.Errorf("%.2f of the tokens were tried with guesses", share)
 	} else {
 		t.Logf("%.2f of the tokens", share)
+	}
+}
+
+// Where most of the time is waiting, short answers have nearly all that guessing gains; where it does not gain, it ends.
+func TestGovernorHopes(t *testing.T) {
+	const runs = 100
+	guessed, right := 0, 0
+	for seed := range uint64(runs) {
+		_, at := noisy(seed, firstTokens+hopeTokens, load{[...]float64{1, 0.8, 0.8}, [...]float64{8, 8, 8}})
+		guessed += at[1]
+		if g, _ := noisy(seed, 600, load{[...]float64{1, 1, 1}, [...]float64{8, 9, 10}}); g.depth == 0 {
+			right++
+		}
+	}
+	if guessed < runs*hopeTokens*9/10 || right < 90 {
+		t.Errorf("%d of %d tokens guessed where it gains; ended in %d of %d runs where it costs", guessed, runs*(firstTokens+hopeTokens), right, runs)
 	}
 }
 
