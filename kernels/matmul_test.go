@@ -361,7 +361,7 @@ func BenchmarkColumns(b *testing.B) {
 	}
 }
 
-// benchmarkColumns: 512 rows of 2048 weights from memory, by 64 rows; the best of many runs, since a shared machine
+// benchmarkColumns, in names that benchstat can make columns of (-col /set): 512 rows of 2048 weights from memory, by 64 rows; the best of many runs, since a shared machine
 // spoils the mean. The columns are packed beforehand: BenchmarkPack has that.
 func benchmarkColumns(b *testing.B, typ gguf.Type, columns ...int) {
 	const cols = 2048
@@ -380,7 +380,7 @@ func benchmarkColumns(b *testing.B, typ gguf.Type, columns ...int) {
 	}
 	for _, s := range All() {
 		for _, n := range columns {
-			b.Run(fmt.Sprintf("%v/%s/%d", typ, s.Name, n), func(b *testing.B) {
+			b.Run(fmt.Sprintf("format=%v/set=%s/columns=%d", typ, s.Name, n), func(b *testing.B) {
 				a, p, y := newActs(n, cols, form), newPanel(n, cols, form), make([]float32, n*512)
 				for c := range n {
 					s.Quantize(a, c, x)
