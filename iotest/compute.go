@@ -11,16 +11,27 @@ import (
 	"github.com/epq-uring/epq-uring/uring"
 )
 
-// computing is what a token takes when all its experts are there.
+// computing is what a token takes when all its experts are there, and what computing and reading cost each other: both go
+// to the same memory, and reading needs a CPU now and then.
 type computing struct {
-	alone  time.Duration
-	beside time.Duration // while the disk reads: what it writes takes bandwidth of the memory that computing waits for
+	alone   time.Duration
+	beside  time.Duration // while the disk reads
+	reading float64       // bandwidth of the disk with nothing computed, bytes per second
+	shared  float64       // and while computing
 }
 
-// slower is beside to alone, at least 1.
+// slower is what computing takes longer while the disk reads, as a factor.
 func (c computing) slower() float64 { return max(1, float64(c.beside)/float64(c.alone)) }
 
-// A token's time is the mean of computeRounds times computeTokens, alone and beside reads in turns.
+// share of its bandwidth that the disk has while something is computed.
+func (c computing) share() float64 {
+	if c.reading <= 0 || c.shared <= 0 {
+		return 1
+	}
+	return min(1, c.shared/c.reading)
+}
+
+// A token's time is the mean of computeRounds times computeTokens; computing, both and reading take turns.
 const (
 	computeTokens = 16
 	computeRounds = 3
@@ -42,15 +53,23 @@ func (x *expertRun) measureCompute(ctx context.Context) (c computing, err error)
 		if err != nil {
 			return c, err
 		}
-		end, err := x.keepReading(ctx)
+		var beside time.Duration
+		shared, err := x.readWhile(ctx, func() error {
+			beside, err = decodeTime(ctx, e)
+			return err
+		})
 		if err != nil {
 			return c, err
 		}
-		beside, err := decodeTime(ctx, e)
-		if err := errors.Join(err, end()); err != nil {
+		reading, err := x.readWhile(ctx, func() error {
+			time.Sleep(min(beside*computeTokens, x.opt.Runtime))
+			return nil
+		})
+		if err != nil {
 			return c, err
 		}
 		c.alone, c.beside = c.alone+alone/computeRounds, c.beside+beside/computeRounds
+		c.shared, c.reading = c.shared+shared/computeRounds, c.reading+reading/computeRounds
 	}
 	x.progress("computing", computeRounds, computeRounds)
 	return c, nil
@@ -68,36 +87,38 @@ func decodeTime(ctx context.Context, e *engine.Engine) (time.Duration, error) {
 	return r.DecodeTime / time.Duration(len(r.Tokens)-1), nil
 }
 
-// keepReading reads as much as all experts of a layer have, again and again, until end is called.
-func (x *expertRun) keepReading(ctx context.Context) (end func() error, err error) {
+// readWhile reads as much as all experts of a layer have, again and again, while fn runs, and returns the bandwidth in
+// bytes per second.
+func (x *expertRun) readWhile(ctx context.Context, fn func() error) (bandwidth float64, err error) {
 	align := int64(x.files.Align(0))
 	parts := int64(len(x.cat.Layers[0].Parts))
 	bs := max(x.cat.TotalBytes/int64(x.cat.Experts())/parts/align, 1) * align
 	depth := x.cat.Layers[0].Used * int(parts)
 	block, err := allocate(max(depth*int(bs), hugePageBytes), true)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
+	defer func() { err = errors.Join(err, block.Free()) }()
 	ctx, cancel := context.WithCancel(ctx)
-	opened, done := make(chan error), make(chan error)
+	var t tally
+	opened, done := make(chan error), make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		dev, err := uring.Open(x.files, [][]byte{block.Bytes()}, uring.Options{Backend: x.opt.Engine.Backend, Depth: depth})
 		opened <- err
 		if err != nil {
+			done <- nil
 			return
 		}
 		start := time.Now()
 		w := newWorker(dev, func() time.Duration { return time.Since(start) }, newOrder(x.files.Size(0), bs, align, true, 1), depth)
 		w.place = func(i int) (int, int64) { return 0, int64(i) * bs }
-		done <- errors.Join(w.run(ctx, time.Hour, new(tally)), dev.Close())
+		done <- errors.Join(w.run(ctx, time.Hour, &t), dev.Close())
 	}()
-	if err := <-opened; err != nil {
-		cancel()
-		return nil, errors.Join(err, block.Free())
+	if err = <-opened; err == nil {
+		err = fn()
 	}
-	return func() error {
-		cancel()
-		return errors.Join(<-done, block.Free())
-	}, nil
+	cancel()
+	err = errors.Join(err, <-done)
+	return t.bandwidth(), err
 }

@@ -73,6 +73,7 @@ type expertRun struct {
 	files  *uring.Files
 	cost   cost
 	spin   spinner
+	late   time.Duration // what the reads of a token would have ended later, had computing been real
 	bursts []*burst
 	replay *Replay
 	lost   []uring.Loss
@@ -256,11 +257,12 @@ func (x *expertRun) readBatches(ctx context.Context) error {
 				break
 			}
 			before, from := p.Stats(), time.Now()
+			x.late = 0
 			if err := x.token(p, b); err != nil {
 				return err
 			}
 			if p.Tick(); b.Tokens == 1 {
-				total += time.Since(from)
+				total += time.Since(from) + x.late
 				r.Tokens++
 				s := p.Stats().Sub(before)
 				sum.Hits, sum.Joined, sum.Misses = sum.Hits+s.Hits, sum.Joined+s.Joined, sum.Misses+s.Misses
@@ -286,6 +288,8 @@ func (x *expertRun) token(p *pager.Pager, b Batch) error {
 		if timed {
 			x.spin.pass(x.cost.layer)
 		}
+		before := p.Stats().WaitTime
+		x.spin.beside = 0
 		err := p.Use(u.Layer, u.IDs, 0, func(ready []expert.Ready) error {
 			if timed {
 				x.spin.pass(time.Duration(len(ready)) * x.cost.expert * 2 / 3) // gate and up need not wait for down
@@ -301,6 +305,9 @@ func (x *expertRun) token(p *pager.Pager, b Batch) error {
 		if err != nil {
 			return err
 		}
+		if p.Stats().WaitTime > before {
+			x.late += time.Duration(float64(x.spin.beside) * (1 - x.cost.share))
+		}
 	}
 	return nil
 }
@@ -311,6 +318,7 @@ type spinner struct {
 	now    func() time.Time
 	busy   func() bool // the disk
 	slower float64
+	beside time.Duration // passed while the disk was busy
 	over   time.Duration
 }
 
@@ -321,6 +329,7 @@ func (s *spinner) pass(d time.Duration) {
 		now := s.now()
 		step := now.Sub(from)
 		if busy {
+			s.beside += step
 			step = time.Duration(float64(step) / s.slower)
 		}
 		s.over += step

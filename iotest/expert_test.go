@@ -57,7 +57,7 @@ func TestRunExperts(t *testing.T) {
 
 // With bursts of 1 ms per expert and 0.5 ms of computing each, what a token takes can be said by hand.
 func TestExpectedRate(t *testing.T) {
-	x := &expertRun{cost: cost{layer: time.Millisecond, expert: 500 * time.Microsecond, slower: 1, layers: 10, used: 4}}
+	x := &expertRun{cost: cost{layer: time.Millisecond, expert: 500 * time.Microsecond, slower: 1, share: 1, layers: 10, used: 4}}
 	for _, n := range []int{1, 4} {
 		b := &burst{missing: n}
 		for range 3 {
@@ -84,6 +84,12 @@ func TestExpectedRate(t *testing.T) {
 	} {
 		if got := 1 / x.at(c.hits).TokS; math.Abs(got/c.seconds-1) > 1e-9 {
 			t.Errorf("computing at half the speed, hit rate %v: %v s, want %v", c.hits, got, c.seconds)
+		}
+	}
+	x.cost.share = 0.8 // of 4 ms of reading 2.4 are done in the 3 ms that computing takes; of 1 ms all in 1.25, and 0.625 of computing
+	for _, c := range []struct{ reading, computing, want float64 }{{4, 1.5, 3 + 1.6}, {1, 1.5, 1.25 + 0.875}, {0, 2, 2}, {2, 0, 2}} {
+		if got := x.cost.overlapped(c.reading, c.computing); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("reading %v beside computing %v: %v, want %v", c.reading, c.computing, got, c.want)
 		}
 	}
 	if got := x.burstTime(3); math.Abs(got-3e-3) > 1e-9 {

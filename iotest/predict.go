@@ -18,12 +18,13 @@ type cost struct {
 	layer  time.Duration // of everything but the routed experts, per MoE layer
 	expert time.Duration // of one expert
 	slower float64       // while something is read, both take so many times as long
+	share  float64       // and the disk has this share of its bandwidth
 	layers int
 	used   int
 }
 
 func costOf(f *gguf.File, cat *expert.Catalog, token computing) cost {
-	c := cost{layers: len(cat.Layers), slower: token.slower()}
+	c := cost{layers: len(cat.Layers), slower: token.slower(), share: token.share()}
 	resident, experts, uses := -cat.TotalBytes, int64(0), 0
 	_, untied := f.Tensor("output.weight")
 	for _, t := range f.Tensors() {
@@ -109,8 +110,8 @@ func (x *expertRun) verdict() *ExpertVerdict {
 }
 
 // at expects what a token takes when each expert is there with probability h: m of a layer's experts are missing with the
-// binomial probability, are read in the time of such a burst while the others are computed, slower than with nothing read,
-// and the last to land is computed after.
+// binomial probability, are read in the time of such a burst while the others are computed, both slower than alone, and the
+// last to land is computed after.
 func (x *expertRun) at(h float64) AtRate {
 	layer, read := 0.0, 0.0
 	for m := range x.cost.used + 1 {
@@ -118,14 +119,19 @@ func (x *expertRun) at(h float64) AtRate {
 		t := x.burstTime(m)
 		compute := float64(x.cost.used) * x.cost.expert.Seconds()
 		if m > 0 {
-			others := float64(x.cost.used-1) * x.cost.expert.Seconds()
-			compute = t + max(0, others-t/x.cost.slower) + x.cost.expert.Seconds()
+			compute = x.cost.overlapped(t, float64(x.cost.used-1)*x.cost.expert.Seconds()) + x.cost.expert.Seconds()
 		}
 		layer += p * compute
 		read += p * t
 	}
 	layers := float64(x.cost.layers)
 	return AtRate{HitRate: h, TokS: 1 / (layers * (layer + x.cost.layer.Seconds())), Read: layers * read}
+}
+
+// overlapped is how long reading and computing take together, in seconds, from what each takes alone.
+func (c *cost) overlapped(reading, computing float64) float64 {
+	both := min(reading/c.share, computing*c.slower)
+	return both + reading - both*c.share + computing - both/c.slower
 }
 
 // burstTime interpolates between the bursts that were measured, 0 experts in no time; beyond the last it goes on in line.
