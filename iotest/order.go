@@ -9,6 +9,7 @@ type order struct {
 	last   int64 // offset of the last block
 	n, at  int64 // blocks; those given in this pass
 	random bool
+	half   uint // bits of permute's halves
 	keys   [4]uint64
 	rand   *rand.Rand
 }
@@ -16,6 +17,9 @@ type order struct {
 func newOrder(size, bs, align int64, random bool, seed uint64) *order {
 	o := &order{bs: bs, last: (size - bs) / align * align, random: random, rand: rand.New(rand.NewPCG(seed, 1))}
 	o.n = (o.last+bs-1)/bs + 1
+	for o.half = 1; int64(1)<<(2*o.half) < o.n; {
+		o.half++
+	}
 	o.shuffle()
 	return o
 }
@@ -43,11 +47,7 @@ func (o *order) next() int64 {
 // permute maps 0..n-1 one to one, without a table: a Feistel network over the next even power of two, walked until it
 // comes back below n (Black and Rogaway 2002).
 func (o *order) permute(i int64) int64 {
-	half := uint(1)
-	for int64(1)<<(2*half) < o.n {
-		half++
-	}
-	mask := uint64(1)<<half - 1
+	half, mask := o.half, uint64(1)<<o.half-1
 	for {
 		left, right := uint64(i)>>half, uint64(i)&mask
 		for _, k := range o.keys {

@@ -389,10 +389,11 @@ func TestInFlightBounded(t *testing.T) {
 	}
 }
 
-// Another thread gets a clear error from every call, also where the kernel itself must find out.
+// Another thread gets a clear error from every call, also where the kernel itself must find out: then the ring is lost.
 func TestForeignThread(t *testing.T) {
 	files, _ := oneFile(t, 4096)
 	d, _ := ringOn(t, files, make([]byte, 8192), 4)
+	d.single = false
 	other := func(f func()) {
 		done := make(chan struct{})
 		go func() {
@@ -420,7 +421,7 @@ func TestForeignThread(t *testing.T) {
 	deceived, _ := ringOn(t, files, make([]byte, 8192), 4)
 	owner := deceived.owner
 	other(func() {
-		deceived.owner = unix.Gettid()
+		deceived.owner = unix.Gettid() // with the checks on
 		if _, err := deceived.Wait(1, make([]Done, 1)); err != nil && !errors.Is(err, ErrThread) {
 			t.Errorf("wait: %v", err)
 		}

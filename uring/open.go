@@ -139,5 +139,5 @@ func openRingDevice(q queue, limits Limits, opt Options) (Device, *refusal, erro
 		limits.Lost = append(limits.Lost, unregistered(err))
 	}
 	limits.Backend, limits.Fixed = "ring", r.buffers
-	return &ringDevice{queue: q, kernel: r, limits: limits, owner: unix.Gettid(), window: opt.PrefetchBytes}, nil, nil
+	return &ringDevice{queue: q, kernel: r, limits: limits, owner: unix.Gettid(), single: r.single, window: opt.PrefetchBytes}, nil, nil
 }

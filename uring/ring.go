@@ -25,6 +25,7 @@ type ring struct {
 	files   bool  // fds are registered
 	buffers bool  // regions are registered
 	polled  bool  // the kernel takes requests by itself
+	single  bool  // the kernel refuses other threads
 	flagged bool  // the kernel says when there are completions to fetch
 	first   []int // per region, the number of its first registered piece
 	shift   int   // a piece has 1 << shift bytes
@@ -56,7 +57,7 @@ var pollFlags = []uint32{giouring.SetupSQPoll | giouring.SetupSingleIssuer, giou
 func openRing(depth int, flags []uint32) (*ring, error) {
 	var err error
 	for _, f := range flags {
-		r := &ring{r: giouring.NewRing(), shift: pieceShift, polled: f&giouring.SetupSQPoll != 0, flagged: f&giouring.SetupTaskrunFlag != 0}
+		r := &ring{r: giouring.NewRing(), shift: pieceShift, polled: f&giouring.SetupSQPoll != 0, flagged: f&giouring.SetupTaskrunFlag != 0, single: f&giouring.SetupSingleIssuer != 0}
 		if err = retry(func() error { return r.r.QueueInit(uint32(depth), f) }); err != nil {
 			err = fmt.Errorf("io_uring_setup: %w", named(err))
 			if errors.Is(err, unix.EINVAL) {
