@@ -78,7 +78,7 @@ const firstTokens = 8
 // 16 % with more waiting than that, and nothing or less than nothing below.
 const (
 	hopeShare  = 0.45
-	hopeTokens = 48
+	hopeTokens = 128
 )
 
 // NewGovernor begins with no guesses: a short answer shall not pay for finding out that they do not.
