@@ -74,8 +74,8 @@ const (
 const firstTokens = 8
 
 // Where more than hopeShare of the time goes to waiting, guessing begins and the first trial, against none, comes hopeTokens
-// later: a short answer is over before a trial has shown anything. Of what was measured (docs/prefetch.md), depth 1 gained 7 to
-// 16 % with more waiting than that, and nothing or less than nothing below.
+// later: a short answer is over before a trial has shown anything. Where more than half was waiting depth 1 gained 13 to 25 %, at
+// 45 % about nothing, below less than nothing (docs/benchmarks.md, docs/prefetch.md).
 const (
 	hopeShare  = 0.45
 	hopeTokens = 128
