@@ -10,8 +10,8 @@ turns of seconds and ratios within a round see through that, long runs one after
 
 Each peer runs once per entry of LLAMA_SETTINGS and IK_SETTINGS (separated by ';'; by default the settings people compare: repacking on
 and off).  EPQ_SETTINGS adds arms of ours, e.g. ';--kernels avx2'.  Nobody drafts.  --together keeps all servers loaded (memory must
-hold the model once for each); without it each is started anew every round and asked once before it counts.  Two threads read memory
-before each round (`kernels --memory`): the share of the bandwidth in decoding is bytes per token x tok/s / that.
+hold the model once for each); without it each is started anew every round, asked once before it counts, and then --turns times in a row.
+Two threads read memory before each round (`kernels --memory`): the share of the bandwidth in decoding is bytes per token x tok/s / that.
 """
 import argparse
 import contextlib
@@ -70,6 +70,15 @@ class Server:
         return time.monotonic() - start, u
 
     def measure(self, o, seed):
+        """One turn.  Some words make a server answer 500 (bytes of random weights that are no text): then others are tried."""
+        for again in range(5):
+            try:
+                return self.turn(o, seed + 1000 * again)
+            except urllib.error.HTTPError as e:
+                print("%s: %s" % (self.name, e), file=sys.stderr)
+        raise SystemExit("%s refuses every text" % self.name)
+
+    def turn(self, o, seed):
         row = {}
         if self.per_word is None:
             self.per_word = self.ask(words(16, seed), 1)[1]["prompt_tokens"] / 16
@@ -103,7 +112,7 @@ def arms(o):
             port = free_port()
             yield Server(" ".join(["epq-uring"] + extra), [os.environ["EPQ_BIN"], "serve", "-m", o.model, "--port", str(port), "--ram", o.ram, "-c", "1024",
                          "--threads", str(o.threads), "--draft-ngram", "off", "--mtp", "off", "--no-warm"] + extra, port)
-    for name, binary, default in ("llama.cpp", "LLAMA_SERVER", "--load-mode mmap;--load-mode mmap --no-repack"), ("ik_llama.cpp", "IK_SERVER", "-rtr -fmoe;"):
+    for name, binary, default in ("llama.cpp", "LLAMA_SERVER", "--load-mode mmap;--load-mode mmap --no-repack"), ("ik_llama.cpp", "IK_SERVER", "-rtr;;-no-fmoe"):
         if os.environ.get(binary):
             for extra in settings(binary.replace("SERVER", "SETTINGS"), default):
                 port = free_port()
@@ -131,6 +140,7 @@ def main():
     a.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
     a.add_argument("--rounds", type=int, default=10)
     a.add_argument("--together", action="store_true", help="keep all servers loaded")
+    a.add_argument("--turns", type=int, default=1, help="of one server in a row, without --together")
     a.add_argument("--timeout", type=int, default=900, help="seconds for a server to load")
     a.add_argument("--verbose", action="store_true")
     o = a.parse_args()
@@ -149,14 +159,15 @@ def main():
                     continue
                 with s.running(o):
                     s.measure(o, -1)
-                    turn(s, o, 3 * r)
+                    for k in range(o.turns):
+                        turn(s, o, 3 * (r * o.turns + k))
     report(todo, speeds, o)
 
 
 def report(todo, speeds, o):
     print("\nmachine  ", capped.machine(o.model))
     what = ["prompt %d" % p for p in o.prompts] + ["decode"]
-    print("%d rounds; tok/s: median (least..most), ours / its: median of the rounds' ratios (quartiles)\n" % o.rounds)
+    print("%d rounds of %d; tok/s: median (least..most), ours / its: median of the rounds' ratios (quartiles)\n" % (o.rounds, 1 if o.together else o.turns))
     print("| engine | " + " | ".join(what) + " |\n| " + "--- | " * (len(what) + 1))
     for s in todo:
         cells = []
@@ -164,7 +175,7 @@ def report(todo, speeds, o):
             v = [x[w] for x in s.rows]
             cell = "%.1f (%.1f..%.1f)" % (statistics.median(v), min(v), max(v))
             if s is not todo[0]:
-                q = statistics.quantiles([m[w] / x[w] for m, x in zip(todo[0].rows, s.rows)], n=4, method="inclusive") if o.rounds > 1 else [0] * 3
+                q = statistics.quantiles([m[w] / x[w] for m, x in zip(todo[0].rows, s.rows)], n=4, method="inclusive") if len(v) > 1 else [0] * 3
                 cell += ", x%.2f (%.2f..%.2f)" % (q[1], q[0], q[2])
             cells.append(cell)
         print("| %s | %s |" % (s.name, " | ".join(cells)))

@@ -22,6 +22,10 @@ import (
 // makes of that beside the oracle, which knows the routes: what it gains is the room there is. A run decodes EPQ_BENCH_TOKENS, 200
 // unless it is set: auto needs some to find out.
 //
+// With EPQ_BENCH_BANDWIDTH, in bytes per second, the disk is one of time alone: its reads take as long as so fast a channel needs and
+// move nothing, so they cost no CPU and no memory bandwidth. Then there is a row without any reading, and the share of what bounds decoding:
+// the lower of that row's speed and of the bandwidth divided by the bytes of a token.
+//
 //	EPQ_BENCH_MODEL=model.gguf EPQ_BENCH_RAM=8GiB EPQ_BENCH_LATENCY=2ms go test ./tests -run '^$' -bench SlowDisk -benchtime 3x
 //
 // An operation is one run of every mode, forwards and backwards in turns.
@@ -36,6 +40,15 @@ func BenchmarkSlowDisk(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	bandwidth, err := strconv.ParseInt(cmp.Or(os.Getenv("EPQ_BENCH_BANDWIDTH"), "0"), 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	modes := []string{prefetch.Off, prefetch.On, prefetch.Auto, prefetch.Oracle}
+	if bandwidth > 0 {
+		o.Backend = "null"
+		modes = append([]string{nothing}, modes...)
+	}
 	tokens, err := strconv.Atoi(cmp.Or(os.Getenv("EPQ_BENCH_TOKENS"), "200"))
 	if err != nil {
 		b.Fatal(err)
@@ -44,33 +57,50 @@ func BenchmarkSlowDisk(b *testing.B) {
 	record := o
 	record.Record = func(*expert.Catalog, *expert.Plan, []int64) (engine.Recorder, error) { return &routes, nil }
 	slowRun(b, record, tokens)
-	o.WrapDevice = func(d uring.Device) uring.Device { return fake.Wrap(d, fake.WrapOptions{LatencyMin: latency}) }
+	slow := func(d uring.Device) uring.Device {
+		return fake.Wrap(d, fake.WrapOptions{LatencyMin: latency, BytesPerSecond: bandwidth})
+	}
 	o.Future = func(*expert.Catalog) ([]prefetch.Use, error) { return routes, nil }
-	modes := []string{prefetch.Off, prefetch.On, prefetch.Auto, prefetch.Oracle}
+	order := slices.Clone(modes)
 	runs := make(map[string][]slowResult)
 	b.ResetTimer()
 	for range b.N {
-		for _, m := range modes {
-			o.Prefetch = m
+		for _, m := range order {
+			o.Prefetch, o.WrapDevice = m, slow
+			if m == nothing {
+				o.Prefetch, o.WrapDevice = prefetch.Off, nil
+			}
 			runs[m] = append(runs[m], slowRun(b, o, tokens))
 		}
-		slices.Reverse(modes)
+		slices.Reverse(order)
 	}
-	fmt.Printf("\n%s in %s, %v more per read\n| mode | decode tok/s: median (all) | against off | hits | MiB/token | waiting |\n| --- | --- | --- | --- | --- | --- |\n", o.Model, o.RAM, latency)
-	off := slices.Clone(runs[prefetch.Off])
-	for _, m := range []string{prefetch.Off, prefetch.On, prefetch.Auto, prefetch.Oracle} {
-		var against []float64
+	fmt.Printf("\n%s in %s, %v more per read, %d bytes/s\n| mode | decode tok/s: median (all) | against off | hits | MiB/token | waiting | of the bound |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+		o.Model, o.RAM, latency, bandwidth)
+	off, ram := slices.Clone(runs[prefetch.Off]), slices.Clone(runs[nothing])
+	for _, m := range modes {
+		var against, shares []float64
 		var all []string
 		for i, r := range runs[m] {
 			against, all = append(against, r.rate/off[i].rate), append(all, fmt.Sprintf("%.2f", r.rate))
+			if bandwidth > 0 {
+				shares = append(shares, 100*r.rate/min(ram[i].rate, float64(bandwidth)/(1<<20)/r.mib))
+			}
 		}
 		slices.Sort(against)
+		slices.Sort(shares)
 		slices.SortFunc(runs[m], func(x, y slowResult) int { return cmp.Compare(x.rate, y.rate) })
 		r := runs[m][len(runs[m])/2]
-		fmt.Printf("| %s | %.2f (%s) | %.2f (%.2f..%.2f) | %.1f %% | %.0f | %.0f %% |\n",
-			m, r.rate, strings.Join(all, ", "), against[len(against)/2], against[0], against[len(against)-1], 100*r.hits, r.mib, 100*r.waiting)
+		share := ""
+		if len(shares) > 0 && m != nothing {
+			share = fmt.Sprintf("%.0f %%", shares[len(shares)/2])
+		}
+		fmt.Printf("| %s | %.2f (%s) | %.2f (%.2f..%.2f) | %.1f %% | %.0f | %.0f %% | %s |\n",
+			m, r.rate, strings.Join(all, ", "), against[len(against)/2], against[0], against[len(against)-1], 100*r.hits, r.mib, 100*r.waiting, share)
 	}
 }
+
+// nothing is the mode in which no read takes any time.
+const nothing = "no reading"
 
 // slowResult is what a run took.
 type slowResult struct{ rate, hits, mib, waiting float64 }

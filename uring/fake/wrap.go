@@ -13,6 +13,7 @@ type WrapOptions struct {
 	Seed                    uint64
 	Faults                  []Fault
 	LatencyMin, LatencyMean time.Duration // added to every read: at least, and an exponential time of this mean more
+	BytesPerSecond          int64         // of a channel that all reads share, one after another (0: endless)
 
 	// Now and Sleep are the clock (nil: that of the machine).
 	Now   func() time.Time
@@ -47,8 +48,9 @@ type wrapped struct {
 	faults []armed
 	slots  []slot
 	free   []int
-	held   []int // done by the device, not yet given
-	inside int   // in the device
+	held   []int     // done by the device, not yet given
+	inside int       // in the device
+	busy   time.Time // until when the channel is taken
 	reads  []uring.Read
 	done   []uring.Done
 }
@@ -68,7 +70,7 @@ func (w *wrapped) Submit(reads []uring.Read) (int, error) {
 		at := w.free[len(w.free)-1-i]
 		s := &w.slots[at]
 		*s = slot{read: r, effect: meet(w.faults, w.rand, &r)}
-		s.due = now.Add(s.delay + w.opt.LatencyMin + time.Duration(w.rand.ExpFloat64()*float64(w.opt.LatencyMean)))
+		s.due = w.moved(now, r.Length).Add(s.delay + w.opt.LatencyMin + time.Duration(w.rand.ExpFloat64()*float64(w.opt.LatencyMean)))
 		w.reads[i] = r
 		w.reads[i].Tag = uint64(at)
 		w.reads[i].Offset += s.misdirect
@@ -81,6 +83,18 @@ func (w *wrapped) Submit(reads []uring.Read) (int, error) {
 		w.inside++
 	}
 	return n, err
+}
+
+// moved is when so many bytes have passed the channel.
+func (w *wrapped) moved(now time.Time, bytes int) time.Time {
+	if w.opt.BytesPerSecond <= 0 {
+		return now
+	}
+	if now.After(w.busy) {
+		w.busy = now
+	}
+	w.busy = w.busy.Add(time.Duration(float64(bytes) / float64(w.opt.BytesPerSecond) * float64(time.Second)))
+	return w.busy
 }
 
 func (w *wrapped) Wait(least int, done []uring.Done) (int, error) {

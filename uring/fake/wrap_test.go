@@ -73,3 +73,18 @@ func TestWrappedFaults(t *testing.T) {
 		t.Errorf("once: %v", e.Err)
 	}
 }
+
+func TestWrappedBandwidth(t *testing.T) {
+	c := &clock{}
+	disk, _ := big(Options{})
+	d := Wrap(disk, WrapOptions{Now: c.read, Sleep: c.sleep, BytesPerSecond: page * 1000})
+	for range 2 { // the channel is free again after a rest
+		start := c.now
+		submit(t, d, read(0), read(1), read(2))
+		drain(t, d)
+		if took := c.now.Sub(start); took < 3*time.Millisecond || took > 4*time.Millisecond {
+			t.Errorf("three pages of 1 ms each took %v", took)
+		}
+		c.sleep(time.Second)
+	}
+}
