@@ -23,6 +23,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -39,7 +40,8 @@ class Server:
 
     @contextlib.contextmanager
     def running(self, o):
-        with open(os.devnull, "w") as null, subprocess.Popen(self.cmd, stdout=null, stderr=None if o.verbose else null) as p:
+        # llama.cpp writes a log to where it is started
+        with open(os.devnull, "w") as null, tempfile.TemporaryDirectory() as tmp, subprocess.Popen(self.cmd, cwd=tmp, stdout=null, stderr=None if o.verbose else null) as p:
             try:
                 self.wait(p, o.timeout)
                 yield
@@ -110,13 +112,13 @@ def arms(o):
     if os.environ.get("EPQ_BIN"):
         for extra in settings("EPQ_SETTINGS", ""):
             port = free_port()
-            yield Server(" ".join(["epq-uring"] + extra), [os.environ["EPQ_BIN"], "serve", "-m", o.model, "--port", str(port), "--ram", o.ram, "-c", "1024",
+            yield Server(" ".join(["epq-uring"] + extra), [os.path.abspath(os.environ["EPQ_BIN"]), "serve", "-m", o.model, "--port", str(port), "--ram", o.ram, "-c", "1024",
                          "--threads", str(o.threads), "--draft-ngram", "off", "--mtp", "off", "--no-warm"] + extra, port)
     for name, binary, default in ("llama.cpp", "LLAMA_SERVER", "--load-mode mmap;--load-mode mmap --no-repack"), ("ik_llama.cpp", "IK_SERVER", "-rtr;;-no-fmoe"):
         if os.environ.get(binary):
             for extra in settings(binary.replace("SERVER", "SETTINGS"), default):
                 port = free_port()
-                yield Server(" ".join([name] + extra), [os.environ[binary], "-m", o.model, "--port", str(port), "-c", "1024", "-t", str(o.threads), "-np", "1"] + extra, port)
+                yield Server(" ".join([name] + extra), [os.path.abspath(os.environ[binary]), "-m", o.model, "--port", str(port), "-c", "1024", "-t", str(o.threads), "-np", "1"] + extra, port)
 
 
 def bandwidth(o):
@@ -144,6 +146,7 @@ def main():
     a.add_argument("--timeout", type=int, default=900, help="seconds for a server to load")
     a.add_argument("--verbose", action="store_true")
     o = a.parse_args()
+    o.model = os.path.abspath(o.model)
     o.prompts = [int(x) for x in o.prompts.split(",")]
     todo, speeds = list(arms(o)), []
     with contextlib.ExitStack() as stack:

@@ -62,8 +62,12 @@ func (x *expertRun) measureCompute(ctx context.Context) (c computing, err error)
 			return c, err
 		}
 		reading, err := x.readWhile(ctx, func() error {
-			time.Sleep(min(beside*computeTokens, x.opt.Runtime))
-			return nil
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(min(beside*computeTokens, x.opt.Runtime)):
+				return nil
+			}
 		})
 		if err != nil {
 			return c, err
