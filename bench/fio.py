@@ -43,8 +43,8 @@ def job(cmd):
 
 def arms(o, bs, depth):
     fio = ["fio", "--name=x", "--filename=" + o.file, "--readonly", "--rw=randread", "--bs=" + bs, "--iodepth=" + depth, "--ioengine=io_uring", "--direct=1",
-           "--fixedbufs=1", "--registerfiles=1", "--runtime=%g" % o.runtime, "--time_based", "--output-format=json"]
-    own = [o.bin, "iotest", o.file, "--rw", "randread", "--bs", bs, "--iodepth", depth, "--backend", "ring", "--direct", "1", "--runtime", "%g" % o.runtime,
+           "--fixedbufs=1", "--registerfiles=1", "--runtime=%d" % o.runtime, "--time_based", "--output-format=json"]
+    own = [o.bin, "iotest", o.file, "--rw", "randread", "--bs", bs, "--iodepth", depth, "--backend", "ring", "--direct", "1", "--runtime", "%d" % o.runtime,
            "--output-format", "json"]
     list_ = {"fio, 4k pages": fio, "iotest, 4k pages": own + ["--hugepages", "0"], "iotest, huge pages": own + ["--hugepages", "1"]}
     if o.hugetlb:
@@ -62,7 +62,7 @@ def main():
     a.add_argument("--bs", default="512k")
     a.add_argument("--iodepth", default="1,4,16")
     a.add_argument("--rounds", type=int, default=5)
-    a.add_argument("--runtime", type=float, default=1)
+    a.add_argument("--runtime", type=int, default=1, help="seconds of each program: fio takes no parts of one")
     a.add_argument("--bin", default=os.environ.get("EPQ_BIN", "bin/epq-uring"))
     a.add_argument("--hugetlb", action="store_true")
     o = a.parse_args()
